@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,8 +30,8 @@ def extsetup(ui, sync=durable.sync, close=transaction.transaction.close):
         names = os.listdir(folder)
         state = "locked" if "lock" in names else "open" if "journal" in names else "unlocked"
         note("sync " + state)
-        if FAILS:
-            raise OSError(FAILS, os.strerror(FAILS))
+        if os.path.exists(FAILS):
+            raise OSError(5, os.strerror(5))
         sync(folder)
     durable.sync = observed
 
@@ -49,15 +48,11 @@ def reposetup(ui, repo):
 @pytest.fixture
 def order(site: PushlogSite) -> Path:
     """The file of what happened in sessions, in order."""
-    return observe(site)
-
-
-def observe(site: PushlogSite, fails: int = 0) -> Path:
     file = site.root / "order"
-    (site.root / "observer.py").write_text(OBSERVER.format(order=str(file), fails=fails))
-    if "observer" not in site.hgrc.read_text():
-        lines = f"[extensions]\nobserver = {site.root / 'observer.py'}\n"
-        site.hgrc.write_text(site.hgrc.read_text() + lines)
+    text = OBSERVER.format(order=str(file), fails=str(site.root / "fails"))
+    (site.root / "observer.py").write_text(text)
+    lines = f"[extensions]\nobserver = {site.root / 'observer.py'}\n"
+    site.hgrc.write_text(site.hgrc.read_text() + lines)
     return file
 
 
@@ -116,14 +111,17 @@ def test_what_leaves_no_record_is_not_synced(site: PushlogSite, order: Path) -> 
     assert "sync unlocked" not in happened(order)
 
 
-def test_a_disk_that_does_not_confirm_a_push_is_told_to_the_client(site: PushlogSite) -> None:
-    order = observe(site, errno.EIO)
+def test_a_disk_that_does_not_confirm_a_push_is_told_to_the_client(
+    site: PushlogSite, order: Path
+) -> None:
+    fails = site.root / "fails"
+    fails.touch()
     site.change()
     said = site.push(code=255)
     assert "push 1 to server is in the repository, and the disk has not confirmed it" in said
     assert "Input/output error" in said
     assert happened(order) == ["sync unlocked"]
-    observe(site)
+    fails.unlink()
     site.change(text="two\n")
     site.push()
     assert happened(order) == SYNCED

@@ -239,3 +239,25 @@ def test_the_mirrors_are_told_of_beside_the_answer(site: SelfserviceSite) -> Non
     # A refusal changes nothing that mirrors could show.
     assert "mirrors" not in site.ssh_command("bob", "repo create people/bob/x").stderr
     assert site.ssh_command("bob", "repo list").stderr == ""
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_new_repository_is_on_the_disk_before_the_registry_names_it(
+    site: SelfserviceSite, *, is_durable: bool
+) -> None:
+    order = site.root / "order"
+    if not is_durable:
+        site.hgrc.write_text(site.hgrc.read_text() + "[hgfleet]\ndurable = no\n")
+    line = f"os.path.basename(folder) + ' ' + str(os.path.exists({str(site.dynamic)!r}))"
+    first = (
+        "import os; from hgfleet.core import durable; sync = durable.sync; "
+        f"durable.sync = lambda folder: (open({str(order)!r}, 'a').write({line}), sync(folder)); "
+    )
+    with site.session("bob", "repo create open/x", first) as session:
+        out, err = session.communicate(timeout=60)
+    assert session.returncode == 0, out + err
+    assert "open/x" in site.entries
+    if is_durable:
+        assert order.read_text() == ".x.making False"
+    else:
+        assert not order.exists()
