@@ -31,7 +31,7 @@ _OFF: Final = frozenset({"no", "false", "0", "off", "never"})
 def sync(folder: str | os.PathLike[str]) -> None:
     """Have all data of the folder's file system on its disk at the return (I/O).
 
-    Raises OSError: the disk has not confirmed what was written.
+    Raises OSError: the disk has not confirmed the writes.
     """
     import ctypes
 
@@ -51,7 +51,7 @@ def confirm(folder: str | os.PathLike[str]) -> None:
         sync(folder)
     except OSError as error:
         raise HostError(
-            f"the disk of {os.fspath(folder)} does not confirm what was written: {error.strerror}; "
+            f"the disk of {os.fspath(folder)} does not confirm its writes: {error.strerror}; "
             "nothing is acknowledged from it, see the kernel's log for the disk's errors"
         ) from error
 

@@ -202,7 +202,7 @@ class Announcer:
         return tip is None or self._is_shown(repository, min(tip.id + 1, pending.number))
 
     def _is_shown(self, repository: str, number: int) -> bool:
-        """Whether mirrors show a push; they count by the hashes of what they show."""
+        """Whether mirrors show a push; they count by the hashes of their last pushes."""
         return events.is_due(
             self._shown.showing(repository, number),
             *self._counting(),

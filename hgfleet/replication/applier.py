@@ -315,7 +315,7 @@ class Applier:
         # In this order: a mirror is never ahead of a listing that is newer than its own tips.
         found = places.find(self._settings.repositories)
         if self._parts.sync is not None:
-            # What is found is told, and a killed applier may have left it unsynced.
+            # These tips are told, and a killed applier may have left them unsynced.
             self._parts.sync()
         return found, list(self._parts.listing())
 

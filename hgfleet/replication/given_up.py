@@ -33,8 +33,8 @@ _NONE: Final = 0
 class GivenUp:
     """Pushes by identity, as (number, hash), and the epoch whose beginning wrote the file.
 
-    A term that a release before began has no file: what the brokers have of earlier terms beyond
-    a log was given up then.
+    A term that a release before began has no file: pushes of earlier terms that brokers have beyond
+    a log were given up then.
     """
 
     epoch: int = _NONE

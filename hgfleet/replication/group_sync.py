@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def syncing(settings: Settings) -> Callable[[], None] | None:
-    """Return what has this host's repositories on its disk, and raises HostError.
+    """Return a function that syncs this host's repositories; it raises HostError.
 
     None where the host goes without (I/O).
     """
@@ -36,7 +36,7 @@ class GroupSync:
         self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Return when the disk has what was written before the call; raises as `sync` does."""
+        """Return when the disk has all writes before the call; raises as `sync` does."""
         if self._sync is None:
             return
         self._calls += 1

@@ -131,7 +131,7 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
             )
         before = [fencing.own(settings)[0], last.term.epoch if last.term else 1, fenced.epoch]
         term = epochs.made(max(before) + 1, settings.host, guard.address_of(settings.hgrc))
-        # First what is given up: a relay that hears of the term reads it.
+        # First the push that is given up: a relay that hears of the term reads it.
         push = fenced.repository, fenced.number, fenced.hash
         given_up.note(settings.terms, term.epoch, [push])
         await epochs.add(api, term, last.sequence)

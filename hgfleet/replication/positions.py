@@ -44,8 +44,8 @@ _NOTE: Final = "insert or replace into facts values (?, ?)"
 class Positions:
     """The positions of all repositories by identity, in memory and in a file. For one thread.
 
-    A disk that is full, or does not write, keeps no push from the stream: what the file does not
-    take stays in memory, and `flush` writes it when there is room.
+    A disk that is full, or does not write, keeps no push from the stream: rows that the file
+    does not take stay in memory, and `flush` writes them when there is room.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ class Positions:
             file.close()
             raise
         self._file = file
-        # What is in memory is newer than what the file has.
+        # Rows in memory are newer than those of the file.
         self._rows = rows | self._rows
         self._announced = announced | self._announced
         self._facts = facts | self._facts
@@ -115,7 +115,7 @@ class Positions:
             self._fail(error)
 
     def flush(self) -> str:
-        """Write what the file did not take, after a failure; return why it still does not."""
+        """Write the rows that the file did not take; return why it still does not take them."""
         if not self._problem:
             return ""
         try:

@@ -1,4 +1,4 @@
-"""What is wrong with a relay, its host, its mirrors and single repositories."""
+"""Problems of a relay, its host, its mirrors and single repositories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problems:
     def __init__(self, terms: Path, say: Callable[..., None]) -> None:
         self._terms, self._say = terms, say
         self.host: dict[str, str] = {}
-        """What is wrong with the relay, its host and its mirrors, by a name for each."""
+        """Problems of the relay, its host and its mirrors, by a name for each."""
         self.unpublished: dict[str, str] = {}
         """Repositories, by identity, that cannot be published, and why."""
         self.fenced: dict[str, Fenced] = {}

@@ -105,7 +105,7 @@ class Round:
         self._bring_back(fenced)
 
     def _push(self, clone: Path, revision: int) -> str:
-        """Push, and compare what was told with the logs of the mirrors."""
+        """Push, and compare the answer with the logs of the mirrors."""
         done = self._site.push(clone, self.path, revision)
         told = VISIBLE.search(done.stdout)
         if told and int(told[2]):

@@ -40,7 +40,7 @@ def test_a_disk_that_does_not_confirm_is_an_error(
     monkeypatch.setattr(ctypes, "CDLL", Libc)
     with pytest.raises(OSError, match="Input/output error"):
         durable.sync(tmp_path)
-    with pytest.raises(HostError, match="does not confirm what was written"):
+    with pytest.raises(HostError, match="does not confirm its writes"):
         durable.confirm(tmp_path)
 
 
