@@ -108,7 +108,7 @@ class Worker:
             return Result(Tip(), failure or failure_of(problem))
 
     def _synced(self) -> Result | None:
-        """Have the disk confirm the writes of jobs until now; return the result where it does not."""
+        """Have the disk confirm the writes of jobs; return the result where it does not."""
         try:
             if self._sync is not None:
                 self._sync()
