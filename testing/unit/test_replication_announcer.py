@@ -10,9 +10,11 @@ import pytest
 
 from hgfleet.core.errors import HgfleetError
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication import announcer
+from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
+from hgfleet.replication import announcer, messages
 from hgfleet.replication.announcer import SINCE, Announcer
 from hgfleet.replication.positions import Positions
+from hgfleet.replication.visibility import Shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,3 +106,44 @@ def test_a_log_of_another_repository_is_refused(
     other = Tip(7, "ab" * 32, "2f" * 16)
     with pytest.raises(HgfleetError, match="belongs to repository 2f2f"):
         ask(tmp_path, Broker(None, True), monkeypatch, None, other)
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_an_event_is_of_the_push_that_was_published_and_not_of_another_of_its_number(
+    tmp_path: Path, *, is_published: bool
+) -> None:
+    store = tmp_path / "a/.hg/store"
+    store.mkdir(parents=True)
+    record = Record(1, ID, "push", "alice", 4_000, FIRST, heads=Heads(digest="0" * 64))
+    (store / "pushlog").write_bytes(record.line() + b"\n")
+    hash_ = hash_of(record.line()) if is_published else "cd" * 32
+    sent: list[dict[str, str]] = []
+
+    async def publish(*arguments: Any) -> tuple[int, bool]:
+        sent.append(arguments[3])
+        return 1, False
+
+    positions, shown = Positions(tmp_path), Shown()
+    positions.note(SINCE, "3.0")
+    settings = SimpleNamespace(lease_seconds=3.0, repositories=tmp_path)
+    broker = SimpleNamespace(publish=publish, stream=None)
+    members = SimpleNamespace(live=lambda _: ("hgweb1",), mirrors=("hgweb1",))
+    registry = SimpleNamespace(repositories={})
+    served = SimpleNamespace(place=lambda _: "a", registry=lambda: registry)
+    made: Any = Announcer
+    said: list[str] = []
+    one = made(
+        settings, positions, broker, shown, members, served, lambda event, **_: said.append(event)
+    )
+    shown.published(ID, 1, hash_)
+    # The mirror shows the push that was published.
+    shown.applied("hgweb1", ID, 1, hash_)
+    one.published(ID, 1, hash_)
+    asyncio.run(one._look(ID))
+    positions.close()
+    if is_published:
+        assert [headers[messages.HASH] for headers in sent] == [hash_]
+        assert said == ["announced"]
+    else:
+        assert sent == []
+        assert said == ["unannounced"]
