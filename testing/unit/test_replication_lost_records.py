@@ -22,11 +22,11 @@ ID = identity(0)
 
 
 class Site:
-    """A primary with one repository, its relay, and the stream."""
+    """A primary, whose first repository is pushed to, its relay, and the stream."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
-        self.primary, self.stream = Primary(folder / "primary", 1), Stream()
+        self.primary, self.stream = Primary(folder / "primary", 2), Stream()
         self.state = folder / "relay"
         self.relay = Relay(self.primary, self.stream, self.state)
 
@@ -179,15 +179,21 @@ def test_a_push_that_was_given_up_is_followed_by_another_of_its_number(
 def test_a_message_that_the_broker_lost_after_the_relay_lost_its_positions_is_told_again(
     site: Site,
 ) -> None:
-    site.push(2)
+    site.push(1)
+    site.relay.publish(0)
+    # Another repository, whose position tells how far the stream is.
+    site.primary.push(1, is_large=False)
+    site.relay.publish(1)
+    site.push(1)
     site.relay.publish(0)
     site.relay.kill(with_its_state=True)
     site.relay.publish(0)
+    site.relay.publish(1)
     site.stream.lose_last(1)
     site.relay.disconnect()
-    assert site.relay.publish(0)
+    assert site.relay.publish(1)
     named = [messages.named(kept[2]) for kept in site.stream.messages.values()]
-    assert named == [(ID, 1, 1), (ID, 2, 1)]
+    assert named == [(ID, 1, 1), (identity(1), 1, 1), (ID, 2, 1)]
 
 
 def test_another_push_of_a_number_has_another_id(site: Site) -> None:
