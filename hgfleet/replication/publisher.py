@@ -131,7 +131,7 @@ class Publisher:
         if path is None:
             return
         if (fenced := repository_fences.find(self._terms, repository)) is not None:
-            raise ForkedError(fenced)
+            raise ForkedError(fenced, new=False)
         store = log_reader.store_of(self._repositories, path)
         stamp = log_reader.stamp(store)
         position = self._positions.get(repository)

@@ -156,7 +156,7 @@ class Relay:
                 await self.publisher.publish(repository)
                 self.problems.unpublished.pop(repository, None)
             except ForkedError as error:
-                await asyncio.to_thread(self.problems.fence, error.fenced)
+                await asyncio.to_thread(self.problems.fence, error.fenced, new=error.new)
                 self._waiting.tell()
             except BrokerError as error:
                 self.queue.add(repository)

@@ -64,11 +64,17 @@ class Problems:
             self._say("unpublished", repository=path, reason=reason)
         self.unpublished[repository] = reason
 
-    def fence(self, fenced: Fenced) -> None:
-        """Have sessions refuse pushes to a repository, and note it (I/O)."""
+    def fence(self, fenced: Fenced, *, new: bool) -> None:
+        """Have sessions refuse pushes to a repository, and note it (I/O).
+
+        One that is not `new` has a file, unless an operator has just removed it.
+        """
         repository = fenced.repository
         with self._lock:
             self.recheck(repository)
+            is_written = repository_fences.find(self._terms, repository) is not None
+            if not (new or is_written):
+                return
             if repository not in self.fenced:
                 self._say(
                     "repository-fenced",
@@ -78,7 +84,7 @@ class Problems:
                 )
             self.fenced[repository] = fenced
             self.unpublished[repository] = fenced.operators
-            if repository_fences.find(self._terms, repository) is None:
+            if not is_written:
                 self._write(fenced)
 
     def recheck(self, repository: str) -> None:

@@ -72,11 +72,11 @@ class Fenced:
 
 
 class ForkedError(PushlogError):
-    """A log is not the one that mirrors have."""
+    """A log is not the one that mirrors have; or, where it is not `new`, it has a fence already."""
 
-    def __init__(self, fenced: Fenced) -> None:
+    def __init__(self, fenced: Fenced, *, new: bool = True) -> None:
         super().__init__(fenced.operators)
-        self.fenced = fenced
+        self.fenced, self.new = fenced, new
 
 
 def fence(terms: Path, fenced: Fenced) -> None:

@@ -67,8 +67,8 @@ def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
         said.append(event)
 
     problems = Problems(tmp_path, say)
-    for _ in range(2):
-        problems.fence(FENCED)
+    for new in (True, False):
+        problems.fence(FENCED, new=new)
     problems.look()
     state = problems.state({ID: "team/renamed"})
     assert state["fenced"] == {ID: ["team/renamed", FENCED.operators]}
@@ -82,6 +82,9 @@ def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
     problems.recheck(ID)
     problems.look()
     assert said == ["repository-fenced", "fence-lifted"]
+    # The relay read the file before the operator removed it.
+    problems.fence(FENCED, new=False)
+    assert problems.fenced == repository_fences.read(tmp_path) == {}
     # Another relay knows it from the file.
     repository_fences.fence(tmp_path, FENCED)
     again = Problems(tmp_path, say)
