@@ -63,8 +63,7 @@ class Positions:
             self._fail(error)
         except sqlite3.DatabaseError:
             # A corrupt file is as good as none.
-            for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
-                (folder / name).unlink(missing_ok=True)
+            discard(folder)
             try:
                 self._open()
             except sqlite3.OperationalError as error:
@@ -185,6 +184,12 @@ class Positions:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def discard(folder: Path) -> None:
+    """Remove the positions of a host that was the primary before another one (I/O)."""
+    for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _row(position: Position) -> tuple[object, ...]:

@@ -27,6 +27,7 @@ from hgfleet.replication import (
     status,
     streams,
 )
+from hgfleet.replication import positions as positions_file
 from hgfleet.replication.connection import FAILURES, asking
 from hgfleet.replication.promotion import Known, Loss
 from hgfleet.replication.served import Served
@@ -149,6 +150,9 @@ class Promotion:
             self._say(f"epoch {epoch} of {host} has begun{others}")
             # The former primary may have published until now.
             tips = await self._check(api)
+            if not self._again:
+                # Of a time when this host was the primary before: others have gone on since.
+                positions_file.discard(self._settings.positions)
         if not dry_run:
             pushes = given_up.beyond(tips, await _streamed(api, *self._registry()))
             given_up.note(self._settings.terms, term.epoch, pushes)

@@ -177,7 +177,9 @@ class Publisher:
     async def _holds(self, path: str, store: Path, position: Position) -> bool:
         """Whether the log has the record of a position; False if operators gave it up.
 
-        Raises ForkedError if it has not.
+        A push of a later term in the stream says that a promotion did, where this host was the
+        primary before another one: the log is compared with that push. Raises ForkedError if the
+        record is missing.
         """
         tip = position.tip
         if await asyncio.to_thread(log_reader.holds, store, tip):
@@ -188,7 +190,9 @@ class Publisher:
         if streamed is not None and streamed.is_after(tip):
             # A power cut took the last position too.
             known = streamed
-        if not given_up.load(self._terms).names(identity, known.id, known.hash):
+        is_of_earlier_term = streamed is not None and streamed.epoch > tip.epoch
+        gave_up = given_up.load(self._terms).names(identity, known.id, known.hash)
+        if not (is_of_earlier_term or gave_up):
             await self._fork(path, store, identity, known)
         self._positions.forget(identity)
         self._sure.discard(identity)

@@ -63,7 +63,7 @@ class Primary:
     def _store(self, repository: int) -> Path:
         return self.folder / path_of(repository) / ".hg/store"
 
-    def push(self, repository: int, *, is_large: bool, user: str = "alice") -> None:
+    def push(self, repository: int, *, is_large: bool, user: str = "alice", epoch: int = 1) -> None:
         """Append a record."""
         log = self.logs[repository]
         record = Record(
@@ -71,6 +71,7 @@ class Primary:
             repository=identity(repository),
             kind="push",
             user=user,
+            epoch=epoch,
             time=1,
             previous=hash_of(log[-1]) if log else FIRST,
             heads=Heads(digest=Heads.digest_of(())),

@@ -5,6 +5,7 @@ The bar of each test: the broker gets no record after the loss, and a fence name
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +46,9 @@ class Site:
         del log[-count:]
         self.log.write_bytes(b"".join(line + b"\n" for line in log))
         return lost
+
+    def stream_hash(self, sequence: int) -> str:
+        return messages.hash_in(self.stream.messages[sequence][2])
 
     def fork(self) -> ForkedError:
         """Publish what does not go on."""
@@ -176,6 +180,34 @@ def test_a_push_that_was_given_up_is_followed_by_another_of_its_number(
     assert site.fork().fenced.number == 3
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_host_that_is_the_primary_again_is_judged_by_the_pushes_since(
+    site: Site, *, is_whole: bool
+) -> None:
+    """Another host was promoted, gave up push 3, and published another one; it was fetched here."""
+    site.push(3)
+    site.relay.publish(0)
+    site.relay.kill(with_its_state=False)
+    site.put_back(1)
+    other = Relay(site.primary, site.stream, site.state / "other")
+    given_up.note(site.state / "other", 2, [(ID, 3, site.stream_hash(3))])
+    for _ in range(2):
+        site.primary.push(0, is_large=False, user="mallo", epoch=2)
+    assert other.publish(0)
+    site.stream.guard = SimpleNamespace(epoch=3, fenced="")
+    # The promotion of this host has compared all logs with the stream.
+    given_up.note(site.state, 3, [])
+    if is_whole:
+        assert site.relay.publish(0)
+        site.primary.push(0, is_large=False, epoch=3)
+        assert site.relay.publish(0)
+        last = site.stream.messages[max(site.stream.messages)]
+        assert messages.named(last[2]) == (ID, 5, 3)
+    else:
+        site.put_back(1)
+        assert site.fork().fenced.number == 4
+
+
 def test_a_message_that_the_broker_lost_after_the_relay_lost_its_positions_is_told_again(
     site: Site,
 ) -> None:
@@ -208,7 +240,9 @@ def test_another_push_of_a_number_has_another_id(site: Site) -> None:
     assert first.startswith(f"{ID}.1.1.")
 
 
-def test_a_record_is_on_the_disk_before_the_broker_has_it(site: Site) -> None:
+def test_a_record_is_on_the_disk_before_the_broker_has_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
     publish = site.stream.publish
 
@@ -216,7 +250,7 @@ def test_a_record_is_on_the_disk_before_the_broker_has_it(site: Site) -> None:
         order.append("published")
         return await publish(*arguments)
 
-    site.stream.publish = observed  # type: ignore[method-assign]
+    monkeypatch.setattr(site.stream, "publish", observed)
     site.relay._publisher._synced = GroupSync(lambda: order.append("synced"))
     site.push(2)
     site.relay.publish(0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,12 +52,10 @@ def test_a_damaged_fence_refuses_nevertheless(tmp_path: Path, text: bytes) -> No
 
 
 def test_a_fence_with_values_of_another_kind_is_a_damaged_one() -> None:
-    for wrong in (
-        replace(FENCED, number=True),
-        replace(FENCED, hash=7),
-        replace(FENCED, path=None),
-    ):  # type: ignore[arg-type]
-        assert repository_fences.parse(ID, wrong.text().encode()) == Fenced(ID, ID)
+    changes: tuple[dict[str, Any], ...] = ({"number": True}, {"hash": 7}, {"path": None})
+    for change in changes:
+        wrong = f"a sentence\n{json.dumps(asdict(FENCED) | change)}\n"
+        assert repository_fences.parse(ID, wrong.encode()) == Fenced(ID, ID)
     assert repository_fences.parse(OTHER, FENCED.text().encode()) == Fenced(OTHER, OTHER)
 
 
