@@ -31,7 +31,7 @@ from hgfleet.replication.subscription import Subscription
 from hgfleet.replication.workers import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from nats.aio.msg import Msg
 
@@ -321,12 +321,11 @@ class Applier:
 
     async def _bring_documents(self) -> None:
         """Bring the primary's documents, when something tells of a change and now and then."""
-        loop = asyncio.get_running_loop()
         while True:
             self._documents.clear()
             began = time.monotonic()
             try:
-                changed = await loop.run_in_executor(None, self._parts.documents)
+                changed = await asyncio.to_thread(self._parts.documents)
             except (HgfleetError, OSError) as error:
                 if str(error) != self._documents_problem:
                     self._say("documents-away", reason=error)
@@ -378,31 +377,17 @@ class Applier:
         return status._replace(caught_up=status.caught_up and self._first.are_tokens_known)
 
     def _write(self) -> None:
-        scheduler, status, held = self._scheduler, self._status(), self._parts.held()
-        state = state_file.State(
+        problem = self._source_problem or self._documents_problem
+        state = state_file.of(
+            *(self._scheduler, self._status(), self._parts.held(), self._name),
             host=self._settings.host,
-            caught_up=status.caught_up,
             lease_until=self._lease_until,
-            waiting=status.waiting,
-            positions=scheduler.repositories,
-            behind=status.behind,
-            parked_repositories=len(status.parked),
-            parked=self._named(status.parked),
-            waits=self._named(status.waits),
-            unserved=tuple(sorted(status.unserved)),
-            refused=dict(held.refused),
-            aside_repositories=len(held.aside),
-            aside=dict(held.aside),
-            paused=scheduler.breaker.is_open,
-            source=self._source_problem or self._documents_problem or scheduler.source_problem,
+            source=problem or self._scheduler.source_problem,
             broker=self._subscription.problem,
         )
         if state != self._written:
             self._written = state
             state_file.write(self._settings.state, state)
-
-    def _named(self, reasons: Mapping[str, str]) -> state_file.Named:
-        return {one: (self._name(one), reason) for one, reason in reasons.items()}
 
 
 def run(settings: Settings, parts: Parts) -> None:

@@ -120,9 +120,7 @@ async def watch(relay: Relay) -> None:
 def _tell(relay: Relay, problems: Mapping[str, str]) -> None:
     """Have the relay name what is wrong with documents, as long as it is."""
     for name in documents.FIRST:
-        reason, before = problems.get(name), relay.problems.get(name)
-        if reason is None:
-            relay.problems.pop(name, None)
-        elif reason != before:
-            relay.problems[name] = reason
-            relay.say("document-refused", document=name, reason=reason)
+        if name in problems:
+            relay.problems.note(name, problems[name], "document-refused")
+        else:
+            relay.problems.end(name)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import nats
-
-from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
+from hgfleet.core.errors import HgfleetError, UsageError
 from hgfleet.replication import (
     epochs,
     fencing,
@@ -21,8 +19,7 @@ from hgfleet.replication import (
     promotion,
     repository_fences,
 )
-from hgfleet.replication.broker_errors import sentence
-from hgfleet.replication.connection import FAILURES
+from hgfleet.replication.connection import asking
 from hgfleet.replication.promotion import Loss
 from hgfleet.replication.served import Served
 
@@ -115,13 +112,7 @@ async def lift(
 
 
 async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced) -> Term:
-    brokers = list(settings.brokers)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            client = await nats.connect(brokers, tls=tls, allow_reconnect=False)
-    except FAILURES as error:
-        raise UnavailableError(sentence(error, brokers)) from error
-    try:
+    async with asking(settings, "hgfleet replication", tls) as client:
         api = client.jetstream(timeout=ANSWER_SECONDS)
         last = await epochs.last(api)
         if last.term is not None and last.term.primary != settings.host:
@@ -135,10 +126,6 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
         push = fenced.repository, fenced.number, fenced.hash
         given_up.note(settings.terms, term.epoch, [push])
         await epochs.add(api, term, last.sequence)
-    except FAILURES as error:
-        raise UnavailableError(sentence(error, brokers)) from error
-    finally:
-        await client.close()
     fencing.remember(settings, term)
     return term
 

@@ -16,6 +16,7 @@ from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import Position
 from hgfleet.replication.repository_fences import Fenced, ForkedError
 from hgfleet.replication.streams import Streamed
+from hgfleet.replication.visibility import MOST_HASHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from hgfleet.replication.served import Served
     from hgfleet.replication.sessions import Sessions
     from hgfleet.replication.settings import Settings
+
+MOST_LEARNT: Final = 10_000
+"""Records whose hashes are read for a session that asks for an older push."""
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -120,6 +124,19 @@ class Publisher:
         except RegistryError:
             # It is the registry of people; what reads it has told so.
             return Scan(paths, changed, None)
+
+    def hashes(self, position: Position, number: int) -> dict[int, str]:
+        """Return hashes of published pushes by their numbers, back to one number if not too far.
+
+        None where the log does not hold the position. Raises the errors of log_reader (I/O).
+        """
+        tip = position.tip
+        path = self._served.place(position.repository)
+        if path is None or number > tip.id:
+            return {}
+        store = log_reader.store_of(self._repositories, path)
+        most = min(max(MOST_HASHES, tip.id - number + 1), MOST_LEARNT)
+        return log_reader.hashes(store, tip, most) if log_reader.holds(store, tip) else {}
 
     async def publish(self, repository: str) -> None:
         """Publish what is committed and new of a repository, by its identity, if it is in service.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError
-from hgfleet.replication import log_reader, messages, outbox, visibility
+from hgfleet.replication import messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
@@ -53,9 +53,6 @@ WORKERS: Final = 8
 
 REFUSED_SECONDS: Final = 1.0
 """Pause of a worker whose message the broker has refused."""
-
-MOST_LEARNT: Final = 10_000
-"""Records whose hashes are read for a session that asks for an older push."""
 
 
 class Relay:
@@ -341,20 +338,13 @@ class Relay:
     async def _learn(self, request: Request) -> None:
         """Learn the hashes of pushes that a relay before this one published."""
         position = self.positions.get(request.repository)
-        if position is None or request.id > position.tip.id:
+        if position is None or self.shown.knows(request.repository, request.id):
             return
-        if self.shown.knows(request.repository, request.id):
-            return
-        most = min(max(visibility.MOST_HASHES, position.tip.id - request.id + 1), MOST_LEARNT)
         with contextlib.suppress(HgfleetError, OSError):
-            path = await asyncio.to_thread(self.served.place, request.repository)
-            if path is not None:
-                store = log_reader.store_of(self.settings.repositories, path)
-                if await asyncio.to_thread(log_reader.holds, store, position.tip):
-                    found = await asyncio.to_thread(log_reader.hashes, store, position.tip, most)
-                    # The newest are kept, and the one that the session asks for is among them.
-                    for number in sorted(found):
-                        self.shown.published(request.repository, number, found[number])
+            found = await asyncio.to_thread(self.publisher.hashes, position, request.id)
+            # The newest are kept, and the one that the session asks for is among them.
+            for number in sorted(found):
+                self.shown.published(request.repository, number, found[number])
 
     def _on_learnt(self, entry: Entry) -> None:
         """Take over a push of which the stream turns out to have it, for sessions that wait."""

@@ -33,10 +33,10 @@ class Problems:
         self._lock = threading.RLock()
         """Threads write and read fences: a look that began before a fence must not forget it."""
 
-    def note(self, name: str, reason: str) -> None:
-        """Note a problem of the host."""
+    def note(self, name: str, reason: str, event: str = "unpublished") -> None:
+        """Note a problem of the host, which the journal has as this event."""
         if self.host.get(name) != reason:
-            self._say("unpublished", reason=reason)
+            self._say(event, reason=reason)
         self.host[name] = reason
 
     def set(self, name: str, reason: str) -> None:

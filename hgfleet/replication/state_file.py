@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hgfleet.core import files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from hgfleet.replication.repository_state import Status
+    from hgfleet.replication.scheduler import Scheduler
 
 NAME: Final = "state.json"
 MOST_NAMED: Final = 200
@@ -74,6 +78,42 @@ class State:
             "aside": dict(sorted(self.aside.items())[:MOST_NAMED]),
         }
         return json.dumps(asdict(self) | named, indent=1) + "\n"
+
+
+def of(
+    scheduler: Scheduler,
+    status: Status,
+    held: Held,
+    name: Callable[[str], str],
+    *,
+    host: str,
+    lease_until: float,
+    source: str,
+    broker: str,
+) -> State:
+    """Return the state of a mirror; `name` gives the path of a repository."""
+
+    def named(reasons: Mapping[str, str]) -> Named:
+        return {one: (name(one), reason) for one, reason in reasons.items()}
+
+    return State(
+        host=host,
+        caught_up=status.caught_up,
+        lease_until=lease_until,
+        waiting=status.waiting,
+        positions=scheduler.repositories,
+        behind=status.behind,
+        parked_repositories=len(status.parked),
+        parked=named(status.parked),
+        waits=named(status.waits),
+        unserved=tuple(sorted(status.unserved)),
+        refused=dict(held.refused),
+        aside_repositories=len(held.aside),
+        aside=dict(held.aside),
+        paused=scheduler.breaker.is_open,
+        source=source,
+        broker=broker,
+    )
 
 
 def write(folder: Path, state: State) -> None:
