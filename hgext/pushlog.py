@@ -174,7 +174,7 @@ def is_logged(repo: Any) -> bool:
 def _record(repo: Any, transaction: Any) -> None:
     """Append the record of a transaction, if it has changes; raises Abort where it cannot."""
     from hgfleet.core.errors import PushlogError
-    from hgfleet.pushlog import facts, log_file, recording, writable, writing
+    from hgfleet.pushlog import confirming, facts, log_file, recording, writable, writing
 
     if getattr(repo, "pushlog_stripping", False):
         return
@@ -214,31 +214,10 @@ def _record(repo: Any, transaction: Any) -> None:
             # under the same lock ran before, and must not tell of this record.
             if is_committed:
                 if is_synced:
-                    _sync(repo, last.id)
+                    confirming.confirm(repo, last.id)
                 repo._pushlog_last = (last.repository, last.id, last.end, last.hash)  # noqa: SLF001
 
         repo._afterlock(unlocked)  # noqa: SLF001
-
-
-def _sync(repo: Any, number: int) -> None:
-    """Have the disk confirm the transaction of a record; raises Abort where it does not."""
-    from hgfleet.core import durable
-
-    try:
-        durable.sync(os.fsdecode(repo.svfs.base))
-    except OSError as problem:
-        path = text(repo.ui.config(b"hgfleet", b"path"))
-        sentence = (
-            f"push {number} to {path} is in the repository, and the disk has not confirmed it: it "
-            "may be lost; tell the operators"
-        )
-        told = (f"operators: {problem.strerror}; see the runbook pushlog",)
-        try:
-            refuse(repo.ui, sentence, told, reason="disk")
-        except error.Abort as refusal:
-            # Core releases the lock after it has set this, which chooses the form of the reply.
-            refusal.duringunbundle2 = True
-            raise
 
 
 def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:

@@ -48,14 +48,14 @@ def is_older(created: str, person_id: str, now: float | None = None) -> bool:
     """Whether a thing was made before the person's entry.
 
     `created` is RFC 3339 in UTC, with seconds. A thing or a person whose time is not known ("") is
-    not older. A time from the future tells nothing: the thing may be of a former person.
+    not older. A time later than `now` tells nothing: the thing may be of a former person.
     """
     since = made(person_id) if created and person_id else None
     if since is None:
         return False
-    latest = (time.time() if now is None else now) + SLACK_S
     # Times of this form, of which none is before 1970, are ordered as their texts are.
-    return not _text(since - SLACK_S) <= created <= _text(latest)
+    is_later = now is not None and created > _text(now + SLACK_S)
+    return is_later or created < _text(since - SLACK_S)
 
 
 def _text(moment: float) -> str:

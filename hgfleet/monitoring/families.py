@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.backup import exposure
 from hgfleet.core import stored_time
 from hgfleet.directory.sync_check import EXIT_CODES
-from hgfleet.monitoring import probe_families, traffic_families
+from hgfleet.monitoring import probe_families, replication_families, traffic_families
 from hgfleet.monitoring.exposition import Family, Histogram, labelled, single
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _of(facts: Facts) -> list[Family | Histogram]:
             if facts.probes and PROBES in facts.enabled
             else ()
         ),
-        *(_replication(facts.replication) if facts.replication is not None else ()),
+        *(replication_families.of(facts.replication) if facts.replication is not None else ()),
         *(_steering(facts.steering, facts) if facts.steering is not None else ()),
         *(_replica(facts.replica) if facts.replica is not None else ()),
     ]
@@ -289,94 +289,6 @@ def _integrity(found: Figures | None) -> Iterator[Family]:
             "Earliest of the last verifications; of a new repository the time since it is there.",
             found.oldest,
         )
-
-
-def _replication(state: Mapping[str, Any]) -> Iterator[Family]:
-    role = str(state.get("role", ""))
-    yield labelled("hgfleet_replication_role", "The role of this host.", "role", {role: 1})
-    yield single(
-        "hgfleet_replication_waiting_pushes",
-        "Pushes that wait: on the primary for a broker, on a mirror for their application.",
-        state.get("waiting", 0),
-    )
-    if role == "mirror":
-        yield from _mirror(state)
-        return
-    broker = state.get("broker", {})
-    yield single(
-        "hgfleet_replication_broker_connected",
-        "Whether the primary is connected to a broker.",
-        broker.get("connected") is True,
-    )
-    yield single(
-        "hgfleet_replication_problems",
-        "Repositories whose pushes the primary cannot publish.",
-        len(state.get("problems", {})),
-    )
-    yield _refused(state.get("problems", {}))
-    yield single(
-        "hgfleet_replication_fenced_repositories",
-        "Repositories that take no pushes: mirrors have pushes that the primary lost.",
-        state.get("fenced_repositories", 0),
-    )
-    mirrors = state.get("mirrors", {})
-    for name, text, key in (
-        ("live", "Whether the lease of a mirror lasts.", "live"),
-        ("caught_up", "Whether a mirror has every push.", "caught_up"),
-        ("waiting_pushes", "Pushes that wait on a mirror.", "waiting"),
-        ("parked_repositories", "Repositories that a mirror has parked.", "parked"),
-    ):
-        values = {mirror: one.get(key) or 0 for mirror, one in mirrors.items()}
-        yield labelled(f"hgfleet_replication_mirror_{name}", text, "mirror", values)
-
-
-def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
-    yield single(
-        "hgfleet_replication_caught_up",
-        "Whether this mirror has compared itself, and no repository is late, parked ones apart.",
-        state.get("caught_up") is True,
-    )
-    yield single(
-        "hgfleet_replication_lease_end_timestamp_seconds",
-        "End of the lease of this mirror.",
-        state.get("lease_until") or 0,
-    )
-    yield single(
-        "hgfleet_replication_parked_repositories",
-        "Repositories that this mirror has parked.",
-        state.get("parked_repositories", 0),
-    )
-    yield single(
-        "hgfleet_replication_behind_repositories",
-        "Repositories of this mirror that wait for pushes to be applied.",
-        state.get("behind", 0),
-    )
-    yield labelled(
-        "hgfleet_replication_away",
-        "Whether this mirror cannot ask the source, or the broker.",
-        "server",
-        {name: bool(state.get(name)) for name in ("source", "broker")},
-    )
-    yield single(
-        "hgfleet_replication_paused",
-        "Whether this mirror has paused after failures of several repositories.",
-        state.get("paused") is True,
-    )
-    yield _refused(state.get("refused", {}))
-    yield single(
-        "hgfleet_replication_set_aside_repositories",
-        "Repositories that the registry lost, which this mirror keeps for some days.",
-        state.get("aside_repositories", 0),
-    )
-
-
-def _refused(reasons: Mapping[str, Any]) -> Family:
-    return labelled(
-        "hgfleet_replication_document_refused",
-        "Whether the registry, or the tokens, are older ones than this host had, and refused.",
-        "document",
-        {name: name in reasons for name in ("registry", "tokens")},
-    )
 
 
 def _steering(health: Health, facts: Facts) -> Iterator[Family]:

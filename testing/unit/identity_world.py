@@ -297,11 +297,11 @@ class World:
     def bind(self) -> None:
         """Have the sweep bind what has the name of its owner only."""
         found = {"bob": PersonState(ENABLED, person_id=self.bob)}
-        for name, own in token_sweep.to_bind(self.tokens, found).items():
+        for name, own in token_sweep.to_bind(self.tokens, found, self.now).items():
             self.tokens[name] = replace(self.tokens[name], owner_id=own)
         self.change(
             lambda entries: owner_binding.apply(
-                entries, owner_binding.to_bind(entries.dynamic, found)
+                entries, owner_binding.to_bind(entries.dynamic, found, self.now)
             )
         )
 
@@ -352,8 +352,9 @@ class World:
 
     def withdraw(self) -> None:
         """Withdraw what clients must not get any more."""
+        now = datetime.fromtimestamp(self.now, UTC)
         for identity, lines in list(self.manifests.items()):
             repository = self.repository(identity)
-            dead = due(lines, repository, stores_of(repository), None)
+            dead = due(lines, repository, stores_of(repository), None, now)
             self.manifests[identity] = tuple(line for line in lines if line.url not in dead)
         self.note()
