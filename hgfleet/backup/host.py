@@ -1,7 +1,7 @@
 """Restore of a whole host that has lost its disk: files first, then every repository.
 
 Everything is restored beside its place, and takes it when it is complete: a restore that fails
-leaves what was there.
+leaves the former files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INSTANT_SECONDS: Final = 0.001
 def restore_host(
     settings: Settings, restic: Restic, report: Report, at: float | None = None
 ) -> list[str]:
-    """Restore files and repositories to their places; return what could not be restored.
+    """Restore files and repositories to their places; return the names that could not be restored.
 
     A repository with changesets is left alone: this host has not lost it. One that cannot be
     restored stays as it is. Raises HgfleetError if there is no backup.
@@ -224,7 +224,7 @@ def obstacle(restored: Path, place: Path) -> str | None:
 
 
 def move(restored: Path, place: Path) -> None:
-    """Move a restored file or folder to its place; a folder that is there gets what it misses."""
+    """Move a restored file or folder to its place; a folder that is there gets missing entries."""
     if not place.is_dir() or not restored.is_dir() or restored.is_symlink():
         restored.replace(place)
         return

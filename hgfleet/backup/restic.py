@@ -5,7 +5,7 @@ line, in the environment or in a log.
 
 A bucket may let a host create objects and neither delete nor replace them (object lock). Then the
 lock of a backup stays until the lock of the object ends, and restic ends a backup that takes longer
-than 22 minutes, because it cannot renew its lock. What was uploaded stays, and the next run goes on
+than 22 minutes, because it cannot renew its lock. Uploaded data stays, and the next run goes on
 from there. A store over SSH lets a host delete and renew locks, and nothing else. Commands that
 only read take no lock.
 """
@@ -240,7 +240,7 @@ class Restic:
         return [json.loads(text) for code, text in found if code == 0]
 
     def plan(self, options: Sequence[str]) -> list[Group]:
-        """Return what a removal with these options would keep and remove; nothing is changed."""
+        """Return the snapshots that these options would keep and remove; nothing is changed."""
         _, out = self.run("--no-lock", "forget", "--dry-run", "--json", *options)
         return [
             Group(tuple(one.get("keep") or ()), tuple(one.get("remove") or ()))
@@ -272,7 +272,7 @@ class Restic:
         self.run("repair", "packs", *self._patience(), *packs, folder=folder)
 
     def repair_snapshots(self) -> None:
-        """Take what is lost out of the backups that miss it; see `repair_packs`."""
+        """Take lost files out of the backups that miss them; see `repair_packs`."""
         self._unlock()
         self.run("repair", "snapshots", *self._patience(), "--forget")
 

@@ -86,7 +86,7 @@ def digest(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a host remembers of a document: the newest version that it has made or taken."""
+    """The memory of a host: the newest version of a document that it has made or taken."""
 
     generation: Generation | None = None
     sha256: str = ""
@@ -104,7 +104,7 @@ class Memory:
 
 
 def parse(text: bytes) -> Memory:
-    """Read the file of a memory; what is damaged is no memory."""
+    """Read the file of a memory; a damaged file is no memory."""
     try:
         data: dict[str, Any] = json.loads(text)
         past = past_of({"past": data.get("past")})
@@ -134,7 +134,7 @@ class Version(NamedTuple):
 
     @classmethod
     def of(cls, value: object, content: bytes) -> Version:
-        """Return the version of a document, given what it names as its generation."""
+        """Return the version of a document, given the generation that it names."""
         return cls(of(value), digest(content), past_of(value))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DAY_SECONDS: Final = 86_400
 
 LEAST_BYTES: Final = 1_000_000
-"""What the verification of a small repository costs beside its bytes: the start of Mercurial."""
+"""The cost of verifying a small repository beside its bytes: the start of Mercurial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Checked:
     size: int = 0
     """Bytes of its store, when it was last measured."""
     error: str = ""
-    """What is corrupt, empty if nothing is."""
+    """The corruption found, empty if there is none."""
     identity: str = ""
     """Of the repository; empty in a result of a release before."""
 
@@ -90,14 +90,14 @@ def overdue(known: Mapping[str, Checked], *, days: int, now: float) -> list[str]
 
 
 def corrupt(known: Mapping[str, Checked]) -> dict[str, str]:
-    """Return the corrupt repositories, each with what is corrupt."""
+    """Return the corrupt repositories, each with its corruption."""
     return {path: one.error for path, one in sorted(known.items()) if one.error}
 
 
 def sentences(
     known: Mapping[str, Checked], ended: float | None, *, days: int, now: float
 ) -> list[str]:
-    """Return the state of a host for people, what is corrupt first."""
+    """Return the state of a host for people, corrupt repositories first."""
     found = [
         f"{path}: CORRUPT at {_when(known[path].time)}: {text}; to repair it: "
         f"hgfleet integrity repair {path}"

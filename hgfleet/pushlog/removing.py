@@ -127,7 +127,7 @@ def _settle(repo: Any) -> str:
     step = removal.decide(intent, opened_identity.of(repo), tip, facts.digest(repo.changelog))
     what = f"a killed removal of {len(intent.gone)} changesets by {intent.user or 'nobody'}"
     if step is Step.STALE:
-        # What its bundle has may be nowhere else.
+        # The changesets of its bundle may be nowhere else.
         repo.svfs.tryunlink(_NAME)
         return f"{what} {step.value}, withdrawn"
     if step is Step.RESTORE:
@@ -274,7 +274,7 @@ def _write(repo: Any, intent: Intent) -> None:
 
 
 def _forget(repo: Any, intent: Intent) -> None:
-    """Remove the intent, and what the removal left in core's folder of bundles."""
+    """Remove the intent, and files that the removal left in core's folder of bundles."""
     roots = {node[:12] for node in intent.gone}
     names = repo.vfs.listdir(_FOLDER) if repo.vfs.isdir(_FOLDER) else ()
     for name in names:

@@ -36,7 +36,7 @@ MOST_PURGED: Final = 20_000
 """Deletions that are noted at a time: some 60 bytes each, in a file that every session reads."""
 
 LARGEST: Final = user_repositories.MAX_SIZE - 2 * 1024 * 1024
-"""Bytes to which the file may grow. What lies above is for changes that make it smaller."""
+"""Bytes to which the file may grow. The bytes above are for changes that make it smaller."""
 
 LAST: Final = ".registry-last.json"
 """Beside the file: its text as a writer of this release wrote it last."""
@@ -111,7 +111,7 @@ class Update(MutableMapping[str, Entry]):
     def note_purged(self, identity: str) -> None:
         """Note that a repository is deleted for good; its entry goes in the same change.
 
-        Bundle jobs and mirrors delete what they have of it, and nothing that is missing else.
+        Bundle jobs and mirrors delete their data of it, and nothing that is missing else.
         """
         now = user_repositories.now()
         kept = self._noted_since(user_repositories.ago(PURGED_S), now)
@@ -126,7 +126,7 @@ class Update(MutableMapping[str, Entry]):
     def forget_purged(self, before: str) -> int:
         """Forget the deletions before a time; return how many.
 
-        A host that was away since sets aside what it has of them, and deletes nothing.
+        A host that was away since sets aside its copies of them, and deletes nothing.
         """
         kept = self._noted_since(before, user_repositories.now())
         count = len(self._purged) - len(kept)
@@ -252,7 +252,7 @@ def change(
             "delete`), and try again."
         )
     if last is not None or missing.has_notes(folder):
-        # What this writer takes out is not missing.
+        # Entries that this writer takes out are not missing.
         missing.note(path, folder, last or entries.dynamic, entries.dynamic)
     writer.remember(text)
     files.replace_at(folder, name, text, mode=MODE)

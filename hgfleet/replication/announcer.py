@@ -2,7 +2,7 @@
 
 The push logs are the outbox here too. The announcer has a position in each, which moves when the
 broker has acknowledged the event. After a kill the stream says how far it is, so an event goes out
-once. What waits is in memory, and found anew at the start by a comparison of the positions.
+once. Waiting events are in memory, and found again at the start by a comparison of the positions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Announcer:
         self._touch(*self._pending)
 
     def connected(self) -> None:
-        """Begin with a new connection to the broker; find what waits."""
+        """Begin with a new connection to the broker; find the waiting events."""
         stream = self._broker.stream
         has_events = stream is not None and stream.has_events
         if not self._positions.fact(SINCE):
@@ -258,7 +258,7 @@ class Announcer:
     # -- mirrors ---------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        """Ask mirrors for what they show of the repositories that wait for longer.
+        """Ask mirrors which pushes they show of the repositories that wait for longer.
 
         A relay that starts has heard nothing, and a message of a mirror may be lost.
         """

@@ -1,8 +1,8 @@
 """The applier of a mirror: brings every push of the stream to the mirror's repositories.
 
 The mirror's own push logs are its position. At the start, after each new connection to the broker
-and now and then, they are compared with the primary's: what is missing comes from the source, also
-what the stream has forgotten. A repository is its identity; paths are looked up for people alone.
+and now and then, they are compared with the primary's: missing pushes come from the source, also
+if the stream forgot them. A repository is its identity; paths are looked up for people alone.
 """
 
 from __future__ import annotations

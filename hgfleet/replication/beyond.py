@@ -119,7 +119,7 @@ def _ids(loss: Loss) -> str:
 
 
 def refused(found: Iterable[Beyond], accepts: Callable[[Loss], bool]) -> list[Beyond]:
-    """Return what no operator gave up."""
+    """Return the entries that no operator gave up."""
     return [one for one in found if one.loss is None or not accepts(one.loss)]
 
 

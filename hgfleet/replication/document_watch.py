@@ -39,7 +39,7 @@ FOLDERS: Final = "manifests"
 """The document that a hint names for manifests and pull bundles."""
 
 Looks = dict[str, object]
-"""What was seen of each document; None for a folder that is changing."""
+"""The state seen of each document; None for a folder that is changing."""
 
 
 def changed(told: Mapping[str, object], seen: Mapping[str, object]) -> list[str]:
@@ -57,7 +57,7 @@ class Looker:
         self._next = 0.0
 
     def look(self) -> Looks:
-        """Return what is seen of each document now."""
+        """Return the state of each document now."""
         dynamic = self._settings.dynamic
         began = time.monotonic()
         if began >= self._next:
@@ -80,7 +80,7 @@ class Renewal:
         self._done: dict[str, object] = {}
 
     def run(self) -> dict[str, str]:
-        """Look at documents that changed, and at all in a new epoch; return what is wrong."""
+        """Look at documents that changed, and at all in a new epoch; return the problems."""
         problems = {}
         for name, place in self._places.items():
             seen = stamp_of(place), stamp_of(self._epoch)
@@ -118,7 +118,7 @@ async def watch(relay: Relay) -> None:
 
 
 def _tell(relay: Relay, problems: Mapping[str, str]) -> None:
-    """Have the relay name what is wrong with documents, as long as it is."""
+    """Have the relay name problems of documents, as long as they last."""
     for name in documents.FIRST:
         if name in problems:
             relay.problems.note(name, problems[name], "document-refused")

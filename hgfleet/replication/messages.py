@@ -1,4 +1,4 @@
-"""Messages of replication: names of streams and subjects, and what a message holds. Pure.
+"""Messages of replication: names of streams and subjects, and the contents of messages. Pure.
 
 | subject | from | to | content |
 | --- | --- | --- | --- |
@@ -9,13 +9,13 @@
 | `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
 | `hgfleet.applied.MIRROR` | applier | relay | a push, or a document, is on the mirror |
 | `hgfleet.asked.MIRROR` | relay | applier | which pushes of some repositories the mirror shows |
-| `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | what all live mirrors show |
+| `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | pushes that all live mirrors show |
 
 IDENTITY is that of a repository. A message of a push has the id "IDENTITY.NUMBER.EPOCH.HASH", with
 the first digits of the record's hash, so that the broker drops a second copy, and never another
 push of the same number; so has the event of the push, in its own stream. The release before wrote
 "IDENTITY.NUMBER", after a promotion "IDENTITY.NUMBER.EPOCH". A record that is too large for a
-message has one with an empty body: mirrors fetch it from the source. What arrives is parsed as
+message has one with an empty body: mirrors fetch it from the source. Messages are parsed as
 hostile input.
 """
 
@@ -334,7 +334,7 @@ def decode_confirmed(body: bytes) -> Confirmed:
 
 
 def decode_applied(body: bytes, headers: Mapping[str, str] | None = None) -> Applied | Brought:
-    """Read what a mirror shows; raises ValueError."""
+    """Read which pushes a mirror shows; raises ValueError."""
     data = _object(body)
     if "document" in data:
         brought = _made(Brought, data)

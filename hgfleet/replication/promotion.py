@@ -68,7 +68,7 @@ class Accepted:
 
 
 def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
-    """Return what other places have and this mirror has not; `tips` are by identity.
+    """Return the pushes that other places have and this mirror has not; `tips` are by identity.
 
     A push of an epoch before that of the mirror's last one was given up by an earlier promotion.
     """
@@ -131,7 +131,7 @@ def named(former: str, repository: str, paths: Mapping[str, str]) -> str:
 
 
 def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:
-    """Return what people changed on the former primary and this mirror does not have yet.
+    """Return people's changes on the former primary that this mirror does not have yet.
 
     `have` is the sha256 of documents by name.
     """

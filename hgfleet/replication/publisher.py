@@ -41,7 +41,7 @@ HEADERS_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan found: paths of the repositories in service, and those with news, by identity.
+    """The result of a scan: paths of the repositories in service, and those with news, by identity.
 
     `purged` are those that were deleted, None while the registry that tells is damaged.
     """
@@ -122,7 +122,7 @@ class Publisher:
         try:
             return Scan(paths, changed, self._served.purged())
         except RegistryError:
-            # It is the registry of people; what reads it has told so.
+            # It is the registry of people; its readers have told so.
             return Scan(paths, changed, None)
 
     def hashes(self, position: Position, number: int) -> dict[int, str]:
@@ -139,7 +139,7 @@ class Publisher:
         return log_reader.hashes(store, tip, most) if log_reader.holds(store, tip) else {}
 
     async def publish(self, repository: str) -> None:
-        """Publish what is committed and new of a repository, by its identity, if it is in service.
+        """Publish the committed, new pushes of a repository, by its identity, if it is in service.
 
         Raises ForkedError where a published push is missing in the log, BrokerError, HostError,
         PushlogError, RegistryError, TemporaryError and OSError.

@@ -3,13 +3,13 @@
 role = "mirror"                       # or "primary"
 host = "hgweb1"                       # this host's name in its certificate
 primary = "hg1"                       # the primary's name in its certificate
-source = "https://hg1:7460"           # where mirrors fetch what messages do not carry
+source = "https://hg1:7460"           # where mirrors fetch data that messages do not carry
 brokers = ["tls://broker1:4222"]
 mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
 replicas = 1                          # copies of a stream among the brokers: 1 or 3
 lease_seconds = 5.0
 wait_seconds = 5.0                    # for which a push waits for its mirrors
-keep_missing_days = 14                # for which a mirror keeps what the registry lost; 0: for ever
+keep_missing_days = 14                # to keep repositories that the registry lost; 0: for ever
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCE_PORT: Final = 7460
 
 
 class Role(StrEnum):
-    """What a host is in replication."""
+    """The part of a host in replication."""
 
     PRIMARY = "primary"
     MIRROR = "mirror"

@@ -1,7 +1,7 @@
 """Wake socket of the relay: a Unix socket on which sessions say what they have changed.
 
 A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
-what arrives is parsed as hostile input.
+each line is parsed as hostile input.
 """
 
 from __future__ import annotations

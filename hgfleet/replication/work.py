@@ -56,7 +56,7 @@ _MALFORMED: Final = (struct.error, ValueError, IndexError)
 
 
 class Source(Protocol):
-    """What a mirror asks the primary for, by identity.
+    """Requests of a mirror to the primary, by identity.
 
     All raise UnavailableError if it does not answer, RepositoryError if it cannot give this.
     """
@@ -146,7 +146,7 @@ class Worker:
             try:
                 return apply.apply(repo, line, record, io.BytesIO(changegroup))
             except (*_UNREADABLE, *_MALFORMED):
-                # The message may be damaged; what the source sends decides.
+                # The message may be damaged; the source's answer decides.
                 if self._source is None:
                     raise
         return self._fetched(repo, job, line, record)
@@ -171,7 +171,7 @@ class Worker:
         self._repair(job.identity)
 
     def _caught_up(self, repo: Any, job: Job) -> Any:
-        """Apply what the source has after the mirror's position; return the repository of now.
+        """Apply the source's pushes after the mirror's position; return the repository of now.
 
         An empty one is made from the source's state: that brings what thousands of records would
         bring one by one. It is also the only way to a repository that was adopted: the changesets

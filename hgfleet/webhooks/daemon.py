@@ -131,7 +131,7 @@ class Daemon:
             await consumers.remove(api, consumers.FORMER)
 
     async def _import(self, stored: Letters) -> None:
-        """Have the brokers keep what the release before left in its spool."""
+        """Have the brokers keep the events that the release before left in its spool."""
         for former in self._former:
             deliveries = self._deliveries.get(former.receiver)
             known = deliveries.known if deliveries else None
@@ -152,7 +152,7 @@ class Daemon:
     # -- state -----------------------------------------------------------------------------------
 
     async def _tell_state(self) -> None:
-        """Write what waits, for `hgfleet webhooks status`."""
+        """Write the waiting events, for `hgfleet webhooks status`."""
         written = ""
         while True:
             state = {name: one.lines.state() for name, one in self._deliveries.items()}

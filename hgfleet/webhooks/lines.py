@@ -1,6 +1,6 @@
 """Events that wait for one receiver: a line for each repository, in the order of its pushes. Pure.
 
-The broker holds them too, until they are acknowledged; what is here is gone with the process.
+The broker holds them too, until they are acknowledged; the lines here are gone with the process.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Lines:
                 del self._last_done[next(iter(self._last_done))]
 
     def was_done(self, repository: str, number: int) -> bool:
-        """Whether an event was done that the broker sends again, after it lost what it knew."""
+        """Whether an event was done that the broker sends again, after it lost its state."""
         return number <= self._last_done.get(repository, 0)
 
     def replies(self) -> list[str]:
@@ -96,7 +96,7 @@ class Lines:
         return waiting.place.era == self.era and not waiting.is_over
 
     def begin_era(self) -> None:
-        """Note that the streams are other ones: what is held here is nowhere else."""
+        """Note that the streams are other ones: events that are held here are nowhere else."""
         self.era, self._last_event = self.era + 1, 0
         self._last_done.clear()
 

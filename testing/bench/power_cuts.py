@@ -43,7 +43,7 @@ VISIBLE: Final = re.compile(r"push (\d+) recorded; .*visible on (\d+)/\d+ mirror
 
 
 class Cut(NamedTuple):
-    """What is lost, what happens to the relay, and how many pushes follow before the check."""
+    """Lost pushes, the fate of the relay, and how many pushes follow before the check."""
 
     lost: int
     relay: str
@@ -201,7 +201,7 @@ class Round:
 
 
 def measure(rounds: list[Round]) -> list[tuple[str, bool, str]]:
-    """Run the rounds; return rows: what, whether the bar is held, the measurement."""
+    """Run the rounds; return rows: the failure, whether the bar is held, the measurement."""
     for one in rounds:
         one.run()
         said = "; ".join([*one.lies, *one.problems]) or "fenced"

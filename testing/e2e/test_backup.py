@@ -171,7 +171,7 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
         assert heads.stdout.split() == [
             node for node in pushes.nodes[before - 1 :] if node in heads.stdout
         ], f"{heads}\nis no state at or after the begin of the backup: {pushes.nodes}"
-        # The diff of heads names what the running repository has.
+        # The diff of heads names the heads of the running repository.
         assert f"+ {later[-1]}  a head of the running repository alone" in said.stdout
         assert "verified, from the backup of" in said.stdout
         assert f"later pushes: {LAST}" in said.stdout
@@ -318,7 +318,7 @@ def test_a_corrupt_pack_is_found_named_and_repaired(primary: Host, pruner: Host)
     assert f"event=backup.corrupt repository={primary.name} packs={pack}" in said
     are_told(True)
     pruner.run("hgfleet", "backup", "repair", primary.name).ok()
-    # It stores what was in the pack again.
+    # It stores the contents of the pack again.
     primary.systemctl("start", UNIT).ok()
     pruner.run(PYTHON, "-c", DUE, primary.name, pack).ok()
     if pruner.systemctl("start", PRUNE).code != 0:

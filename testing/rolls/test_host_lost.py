@@ -1,6 +1,6 @@
 """The primary loses its disk: one command brings it back on a blank machine, with every push.
 
-What came after its last backup comes back from mirrors, and what was revoked stays revoked.
+Changes after its last backup come back from mirrors, and a revoked token stays revoked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SECONDS_TO_RESTORE: Final = 600
 LAST: Final = 5
 """Pushes after the backup."""
 PRIVATE: Final = "e2e/private?cmd=heads"
-"""What a token of alice reads."""
+"""The page that a token of alice reads."""
 
 KEYS: Final = "cat /etc/hgfleet/ssh/host_*_key /etc/hgfleet/ssh/host_*.pub | sha256sum"
 
@@ -66,7 +66,7 @@ def play(cluster: Cluster, book: str, *words: str) -> Result:
 
 
 def refused(done: Result, *words: str) -> str:
-    """Return what a refused run told, in one line, as Ansible breaks lines anywhere."""
+    """Return the output of a refused run in one line, as Ansible breaks lines anywhere."""
     told = " ".join(done.refused().output.split())
     for word in words:
         assert word in told, done
@@ -130,7 +130,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
     assert primary.run("test", "-e", "/srv/hg").code == 1
     assert primary.run("test", "-e", "/opt/hgfleet").code == 1
 
-    # The backup alone would lose what mirrors have, and says what.
+    # The backup alone would lose pushes that mirrors have, and names them.
     pushes = f"{min(acknowledged)}-{max(acknowledged) + 1}"
     refused(
         play(cluster, FROM_BACKUP, *host),
@@ -171,7 +171,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
 
 
 def assert_all_is_back(cluster: Cluster, keys: str, log: str, created: str, later: str) -> None:
-    """Assert that the host has what it had, and what came after its backup."""
+    """Assert that the host has its former state, and the changes after its backup."""
     primary = cluster.first("ssh")
     assert primary.shell(KEYS) == keys, "clients are alarmed by other host keys"
     assert primary.shell("find /var/lib/hgfleet/dynamic/tokens ! -group hgauth") == "", (

@@ -1,4 +1,4 @@
-"""A primary whose people change repositories, and what it shows to whom: for models of identities.
+"""A primary whose people change repositories, with its answers to askers: for models of identities.
 
 The truth about who may read is kept apart from the decisions of the service: who made what, and for
 whom. Each change is at once in the registry and on the disk, and after it the answers of the
@@ -89,7 +89,7 @@ def parts_of(registry: bytes) -> Parts:
 
 
 class _Registry:
-    """What `advertised.readers` asks."""
+    """The registry that `advertised.readers` asks."""
 
     def __init__(self, registry: bytes) -> None:
         self._registry = registry
@@ -155,7 +155,7 @@ class World:
         gone = model.Repository(identity, "", (), (), publishing=True, bundles=())
         return withdrawn(replace(gone, identity=identity))
 
-    # --- what it shows ---
+    # --- answers of the primary ---
 
     def host(self) -> Host:
         """Return all that the primary answers by."""
@@ -186,7 +186,7 @@ class World:
         today = datetime.fromtimestamp(self.now, UTC)
         for name, token in host.tokens.items():
             if token.is_valid(today) and bob.owns(token):
-                # Its holder gets what bob gets.
+                # Its holder gets the same answers as bob.
                 assert self.made_by[name] == self.bob
         for path, repository in registry.repositories.items():
             found = host.folders.get(path)
@@ -202,7 +202,7 @@ class World:
                     yield from ((asker, path, identity, n + 1) for n in range(number))
 
     def not_shown(self, seen: Iterable[Seen]) -> set[Seen]:
-        """Return what the primary has never shown to that asker, nor to strangers."""
+        """Return the pushes that the primary has shown neither to that asker nor to strangers."""
         return {one for one in seen if not {one, ("stranger", *one[1:])} & self.shown}
 
     def note(self) -> None:
@@ -211,7 +211,7 @@ class World:
         self.shown |= truth
         assert set(self.seen(self.host())) <= truth
 
-    # --- what people do ---
+    # --- changes by people ---
 
     def change(self, do: Callable[[Update], None]) -> None:
         """Change the registry."""
@@ -295,7 +295,7 @@ class World:
         self.note()
 
     def bind(self) -> None:
-        """Have the sweep bind what has the name of its owner only."""
+        """Have the sweep bind tokens and repositories that have only the name of their owner."""
         found = {"bob": PersonState(ENABLED, person_id=self.bob)}
         for name, own in token_sweep.to_bind(self.tokens, found, self.now).items():
             self.tokens[name] = replace(self.tokens[name], owner_id=own)
@@ -319,7 +319,7 @@ class World:
         del self.tokens[name]
         self.note()
 
-    # --- what mirrors ask for ---
+    # --- requests of mirrors ---
 
     def find(self, identity: str) -> Repository | None:
         """Return a repository in service."""
@@ -331,7 +331,7 @@ class World:
         found = [self.folders[path] for path in self.in_service()]
         return [Listed(one.identity, one.tip().id, one.tip().hash or FIRST) for one in found]
 
-    # --- what the bundle jobs do ---
+    # --- bundle jobs ---
 
     def publish(self, path: str) -> None:
         """Publish a bundle of all pushes of now."""
@@ -351,7 +351,7 @@ class World:
         self.note()
 
     def withdraw(self) -> None:
-        """Withdraw what clients must not get any more."""
+        """Withdraw lines that clients must not get any more."""
         now = datetime.fromtimestamp(self.now, UTC)
         for identity, lines in list(self.manifests.items()):
             repository = self.repository(identity)

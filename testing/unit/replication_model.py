@@ -169,7 +169,7 @@ class Relay:
         self.start()
 
     def start(self) -> None:
-        """Begin with what a relay before has left."""
+        """Begin with the files of a relay before."""
         self._state.mkdir(exist_ok=True)
         self._positions = Positions(self._state)
         self._connected = False

@@ -1,4 +1,4 @@
-"""What a check of a replica decides, from what both servers say; no server is asked here."""
+"""Decisions of a check of a replica from the answers of both servers; no server is asked here."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_what_a_check_leaves_is_what_the_next_one_finds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Stand in for both servers: what each answers, or raises."""
+    """Stand in for both servers: the answer of each, or its error."""
     same = content(PEOPLE)
     said: dict[str, object] = {"replica": OLD, "provider": OLD, "ldapi": same, "ldaps": same}
 
@@ -316,7 +316,7 @@ def test_people_whom_a_restored_provider_does_not_have_are_seen_after_its_next_c
 ) -> None:
     answers.update(replica=NEW, provider=NEW, ldapi=content([*PEOPLE, (b"3", b"c")]))
     assert look(tmp_path) == "other-entries"
-    # What was compared a moment ago is not compared again, but for a person who asks.
+    # Entries compared a moment ago are not compared again, but for a person who asks.
     known = Memory("in-sync", None, 0.0, NEW["000"], sync_cli._boot())
     assert look(tmp_path, known) == "in-sync"
     assert look(tmp_path, known, whole=True) == "other-entries"

@@ -1,7 +1,7 @@
 """A mirror of this release under a primary of the release before, which names no identities.
 
-People change repositories in any order, and the applier is killed between any two steps. Whatever
-the registry names, no reader gets a push at a path where the primary never showed it; and when the
+People change repositories in any order, and the applier is killed between any two steps. With any
+registry, no reader gets a push at a path where the primary never showed it; and when the
 primary is updated, each repository is where it belongs.
 """
 
@@ -100,7 +100,7 @@ class Upgrade(RuleBasedStateMachine):
     )
     def people_and_documents(self, made: list[Change], kill_at: int | None, again: bool) -> None:
         """Change repositories, and bring the registry."""
-        # What the mirror has seen is of another second.
+        # The files that the mirror has seen are of another second.
         self.world.now += 1
         for change in made:
             carry_out(self.world, change)
@@ -193,7 +193,7 @@ class Upgrade(RuleBasedStateMachine):
         self.no_reader_sees_more_than_at_the_primary()
 
     def seen(self) -> Iterator[Seen]:
-        """Yield what each asker gets: without an identity in the entry, of whatever lies there."""
+        """Yield what each asker gets: without an identity in the entry, of the repository there."""
         for path, repository in parts_of(self.registry).registry.repositories.items():
             found = self.folders.get(path)
             if found is None or repository.identity not in ("", found.repository.identity):

@@ -1,4 +1,4 @@
-"""What the release before identities wrote is understood by this one, or refused with the way out.
+"""Files of the release before identities are understood by this one, or refused with the way out.
 
 `release_before.json` is what the code of that release itself wrote: messages of two pushes with
 their changegroups, and one too large for a message; the registry, tokens, manifests and positions
@@ -145,7 +145,7 @@ def test_the_registry_gets_the_identities_that_messages_have(tmp_path: Path) -> 
         change[path] = replace(change[path], identity=own)
     mirror.host.dynamic.write_bytes(change.render())
     assert mirror.paths.read().paths[IDENTITY] == PATH
-    # What else it said is kept.
+    # Its other entries are kept.
     assert user_repositories.load(mirror.host.dynamic).renamed["people/bob/old"].to == PATH
 
 
