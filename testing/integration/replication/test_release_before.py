@@ -12,9 +12,10 @@ import base64
 import json
 import sqlite3
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -53,6 +54,10 @@ def pushes() -> list[PushMessage]:
         messages.decode_push(one["headers"], base64.b64decode(one["body"]))
         for one in BEFORE["pushes"]
     ]
+
+
+NOW: Final = datetime(2026, 11, 22, tzinfo=UTC)
+"""A day after the release before wrote all this."""
 
 
 class Mirror:
@@ -104,7 +109,8 @@ def test_a_push_to_a_repository_that_nothing_names_here_waits(tmp_path: Path) ->
 
 
 def test_messages_of_mirrors_and_sessions_of_the_release_before_are_read() -> None:
-    assert [one.id for one in pushes()] == [f"{IDENTITY}.1", f"{IDENTITY}.2"]
+    records = [one.record for one in pushes()]
+    assert [(one.repository, one.id) for one in records] == [(IDENTITY, 1), (IDENTITY, 2)]
     with pytest.raises(messages.LargeRecordError) as found:
         messages.decode_push(BEFORE["large"]["headers"], b"")
     assert (found.value.repository, found.value.number, found.value.hash) == (IDENTITY, 1, "")
@@ -159,7 +165,7 @@ def test_bundles_of_the_release_before_are_offered_once_they_are_taken_over() ->
         repository = user_repositories.effective(path, entry, static)
         entries = manifest.parse(BEFORE["manifests"][path])
         since = adoption.arrival(path, before)
-        kept = adoption.adoptable(entries, repository, since, URLS)
+        kept = adoption.adoptable(entries, repository, since, URLS, NOW)
         # URLs are signed only for keys with an identity: a private repository gets new bundles.
         assert len(kept) == int(is_public)
         taken = [one.line().encode() for one in kept]
@@ -177,7 +183,7 @@ def test_tokens_are_bound_to_a_person_who_is_no_younger() -> None:
     tokens = token_file.parse(BEFORE["tokens"])
     (name,) = tokens
     person = PersonState(ENABLED, person_id="b862b310-7ccc-103e-8a1f-1b0c5d2e3f40")
-    assert token_sweep.to_bind(tokens, {"bob": person}) == {name: person.person_id}
+    assert token_sweep.to_bind(tokens, {"bob": person}, NOW.timestamp()) == {name: person.person_id}
     later = PersonState(ENABLED, person_id="b862b310-7ccc-1041-8a1f-1b0c5d2e3f40")
-    assert token_sweep.to_bind(tokens, {"bob": later}) == {}
+    assert token_sweep.to_bind(tokens, {"bob": later}, NOW.timestamp()) == {}
     assert token_file.dump(tokens) == BEFORE["tokens"]
