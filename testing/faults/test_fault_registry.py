@@ -78,7 +78,8 @@ def test_mirrors_keep_what_an_older_registry_does_not_name(
     for mirror in mirrors:
         assert "is older" in state(mirror)["refused"]["registry"]
         assert is_shown(cluster, mirror, later)
-    bob.ssh(f"repo describe {former} 'now'").refused("hgfleet replication begin-term")
+    bob.ssh(f"repo describe {former} 'now'").refused("not in order", "nothing was changed")
+    assert "hgfleet replication begin-term" in state(primary)["problems"]["registry"]
 
     primary.write(REGISTRY, newest)
     for mirror in mirrors:
