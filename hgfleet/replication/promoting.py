@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, UnavailableError
 from hgfleet.core.identity import is_identity
@@ -92,6 +92,13 @@ def read_positions(file: Path) -> list[Known]:
     return found
 
 
+class _Judged(NamedTuple):
+    """What a check compared: the ends of this host's logs by identity, and the stream's."""
+
+    tips: Mapping[str, Tip]
+    streamed: Sequence[Known]
+
+
 class Promotion:
     """One run on the mirror. `say` gets sentences for the operator."""
 
@@ -134,11 +141,11 @@ class Promotion:
                 f"{primary} is the primary of this site, and {host} is not: got a new term of "
                 f"{host}, expected one of {primary}; promote {host} instead (runbook promote)"
             )
-        tips = await self._check(api)
+        judged = await self._check(api)
         if last.term is not None and primary == host and not self._again:
             term = last.term
         else:
-            before = [fencing.own(self._settings)[0], *(tip.epoch for tip in tips.values())]
+            before = [fencing.own(self._settings)[0], *(tip.epoch for tip in judged.tips.values())]
             epoch = max([*before, last.term.epoch if last.term else 1]) + 1
             term = epochs.made(epoch, host, guard.address_of(self._settings.hgrc))
             if dry_run:
@@ -149,19 +156,21 @@ class Promotion:
             others = "" if self._again else ": the former primary refuses pushes"
             self._say(f"epoch {epoch} of {host} has begun{others}")
             # The former primary may have published until now.
-            tips = await self._check(api)
+            judged = await self._check(api)
             if not self._again:
                 # Of a time when this host was the primary before: others have gone on since.
                 positions_file.discard(self._settings.positions)
         if not dry_run:
-            pushes = given_up.beyond(tips, await _streamed(api, *self._registry()))
+            # A push that reached the stream after the check was not named by an operator: the
+            # relay fences its repository.
+            pushes = given_up.beyond(judged.tips, judged.streamed)
             given_up.note(self._settings.terms, term.epoch, pushes)
             fencing.remember(self._settings, term)
             if not self._again:
                 fencing.lift(self._settings)
         return term
 
-    async def _check(self, api: JetStreamContext) -> Mapping[str, Tip]:
+    async def _check(self, api: JetStreamContext) -> _Judged:
         """Wait for pushes on their way; raises PromotionRefusedError where some do not come."""
         until = time.monotonic() + self.patience
         while True:
@@ -179,7 +188,7 @@ class Promotion:
             lost = promotion.refused(losses, self._accepted)
             missing = await asyncio.to_thread(self._missing_documents)
             if not lost and not missing:
-                return tips
+                return _Judged(tips, streamed)
             if time.monotonic() >= until:
                 break
             await asyncio.sleep(PAUSE_SECONDS)
@@ -189,7 +198,7 @@ class Promotion:
                 "what people changed there last is lost, unless it comes before the roles change"
             )
         if not lost:
-            return tips
+            return _Judged(tips, streamed)
         named = [replace(loss, users=await self._users(api, loss)) for loss in lost]
         raise PromotionRefusedError(
             "acknowledged pushes would be lost:\n" + "\n".join(map(promotion.sentence, named))

@@ -15,6 +15,7 @@ from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
 from hgfleet.replication import epochs, fencing, given_up, messages, promoting, state_file
 from hgfleet.replication.documents import Document
+from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
 from hgfleet.replication.promotion import Known, parse_accepted
 from hgfleet.replication.settings import Role
@@ -33,6 +34,7 @@ from testing.integration.replication.relaying import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hgfleet.pushlog.record import Record
     from testing.integration.support.broker import Broker
 
 TOOL = "team/tool"
@@ -138,6 +140,43 @@ def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion
         last = (await stream_of(broker))[-1]
         assert messages.decode_push(*last).record.user == "bob"
         assert messages.decode_push(*last).record.id == 2
+
+    asyncio.run(story())
+
+
+def test_a_push_after_the_check_is_fenced_and_not_given_up(
+    primary: Primary, mirror: Primary, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former primary published it, and no operator named it."""
+    check, checks = Promotion._check, []
+
+    async def publish(record: Record) -> None:
+        message = PushMessage(TOOL, record.line(), record)
+        client = await nats.connect(broker.url)
+        await client.jetstream().publish(
+            messages.pushes(record.repository), message.body(), headers=message.headers()
+        )
+        await client.close()
+
+    async def check_and_publish(run: Promotion, api: object) -> object:
+        judged = await check(run, api)  # type: ignore[arg-type]
+        checks.append(1)
+        if len(checks) == 2:
+            await publish(primary.record(TOOL))
+        return judged
+
+    async def story() -> None:
+        await first_pushes(primary, 1)
+        catch_up(mirror, primary)
+        monkeypatch.setattr(Promotion, "_check", check_and_publish)
+        await promotion(mirror).run(None)
+        assert given_up.load(mirror.settings.terms).pushes == {}
+        become_primary(mirror)
+        async with relaying(mirror) as relay:
+            said = await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2, user="bob"))
+            assert "mirrors do not get it: they have a push 2" in said
+            assert "repository-fenced" in events(relay)
+        assert ids(await stream_of(broker)) == [f"{identity(TOOL)}.1", f"{identity(TOOL)}.2"]
 
     asyncio.run(story())
 
