@@ -34,17 +34,27 @@ class GivenUp:
     """Pushes by identity, as (number, hash), and the epoch whose beginning wrote the file.
 
     A term that a release before began has no file: pushes of earlier terms that brokers have beyond
-    a log were given up then.
+    a log were given up then. `former` is the last epoch of such a release; a later one whose
+    beginning gave up a single push does not end the rule for the others.
     """
 
     epoch: int = _NONE
     pushes: Mapping[str, frozenset[tuple[int, str]]] = field(default_factory=dict)
+    former: int = _NONE
 
     def has(self, identity: str, number: int, hash_: str, epoch: int, *, current: int) -> bool:
         """Whether a push of an epoch was given up; `current` is the epoch of this host's term."""
         if self.names(identity, number, hash_):
             return True
-        return epoch < current and self.epoch < current
+        return epoch < self._former(current)
+
+    def _former(self, current: int) -> int:
+        """Return the last epoch that a release before began; `current` is the host's."""
+        return current if self.epoch < current else self.former
+
+    def begun(self, epoch: int, current: int) -> GivenUp:
+        """Return the same pushes at the beginning of the epoch that follows the current one."""
+        return GivenUp(max(epoch, self.epoch), self.pushes, self._former(current))
 
     def names(self, identity: str, number: int, hash_: str) -> bool:
         """Whether an operator named a push; a hash that is unknown on one side agrees."""
@@ -57,30 +67,33 @@ class GivenUp:
         for identity, number, hash_ in pushes:
             found.setdefault(identity, set()).add((number, hash_))
         made = {identity: frozenset(known) for identity, known in found.items()}
-        return GivenUp(max(epoch, self.epoch), made)
+        return GivenUp(max(epoch, self.epoch), made, self.former)
 
     def text(self) -> str:
         """Return the content of the file."""
         pushes = {identity: sorted(known) for identity, known in sorted(self.pushes.items())}
-        return json.dumps({"epoch": self.epoch, "pushes": pushes}, indent=1) + "\n"
+        data = {"epoch": self.epoch, "former": self.former, "pushes": pushes}
+        return json.dumps(data, indent=1) + "\n"
 
 
 def parse(text: bytes) -> GivenUp:
     """Read the content of the file; raises ValueError."""
     try:
         data = json.loads(text)
-        epoch = data["epoch"]
+        # A file of the release before has no `former`.
+        epoch, former = data["epoch"], data.get("former", _NONE)
         pushes = {
             identity: frozenset((number, hash_) for number, hash_ in known)
             for identity, known in data["pushes"].items()
         }
     except (RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"expected an epoch and pushes ({error!r})") from error
-    is_right = type(epoch) is int and 0 <= epoch <= term.HIGHEST and all(map(is_identity, pushes))
+    are_epochs = all(type(one) is int and 0 <= one <= term.HIGHEST for one in (epoch, former))
+    is_right = are_epochs and all(map(is_identity, pushes))
     named = [one for known in pushes.values() for one in known]
     if not is_right or not all(type(n) is int and isinstance(h, str) for n, h in named):
         raise ValueError(f"got {text!r:.80}, expected an epoch and pushes by identity")
-    return GivenUp(epoch, pushes)
+    return GivenUp(epoch, pushes, former)
 
 
 def load(folder: Path) -> GivenUp:
@@ -95,6 +108,14 @@ def load(folder: Path) -> GivenUp:
             "pushes operators gave up: restore it from a backup, or remove it, and lift the "
             "fences that follow (`hgfleet replication lift`)"
         ) from error
+
+
+def begin(folder: Path, epoch: int, current: int) -> None:
+    """Note that an epoch begins after the current one, and gives up no push yet (I/O).
+
+    Raises HostError and OSError.
+    """
+    files.replace(folder / FILE, load(folder).begun(epoch, current).text())
 
 
 def note(folder: Path, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> None:

@@ -120,9 +120,12 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
                 f"{last.term.primary} is the primary of this site since epoch {last.term.epoch}, "
                 f"and {settings.host} is not; see the runbook promote"
             )
-        before = [fencing.own(settings)[0], last.term.epoch if last.term else 1, fenced.epoch]
-        term = epochs.made(max(before) + 1, settings.host, guard.address_of(settings.hgrc))
-        # First the push that is given up: a relay that hears of the term reads it.
+        current = max(fencing.own(settings)[0], last.term.epoch if last.term else 1)
+        epoch = max(current, fenced.epoch) + 1
+        term = epochs.made(epoch, settings.host, guard.address_of(settings.hgrc))
+        # First the epoch and the push that is given up: a relay that hears of the term reads them.
+        # What terms of the release before gave up is still given up.
+        given_up.begin(settings.terms, term.epoch, current)
         push = fenced.repository, fenced.number, fenced.hash
         given_up.note(settings.terms, term.epoch, [push])
         await epochs.add(api, term, last.sequence)

@@ -38,6 +38,31 @@ def test_a_term_of_the_release_before_gave_up_what_earlier_terms_have_beyond() -
     assert GivenUp(2).has(ID, 7, ONE, 2, current=3)
 
 
+def test_a_lift_keeps_what_a_term_of_the_release_before_gave_up(tmp_path: Path) -> None:
+    given_up.begin(tmp_path, 3, 2)
+    given_up.note(tmp_path, 3, [("8e" * 16, 9, ONE)])
+    found = given_up.load(tmp_path)
+    assert (found.epoch, found.former) == (3, 2)
+    assert found.has(ID, 7, ONE, 1, current=3)
+    assert not found.has(ID, 7, ONE, 2, current=3)
+    # Further lifts of this release move nothing; a term that the release before begins does.
+    given_up.begin(tmp_path, 4, 3)
+    assert given_up.load(tmp_path).former == 2
+    given_up.begin(tmp_path, 7, 6)
+    found = given_up.load(tmp_path)
+    assert found.has(ID, 7, ONE, 5, current=7)
+    assert not found.has(ID, 7, ONE, 6, current=7)
+
+
+def test_a_lift_before_any_promotion_gives_up_nothing_else(tmp_path: Path) -> None:
+    given_up.begin(tmp_path, 2, 1)
+    assert not given_up.load(tmp_path).has(ID, 7, ONE, 1, current=2)
+
+
+def test_a_file_without_the_epoch_of_the_release_before_is_read() -> None:
+    assert given_up.parse(b'{"epoch": 2, "pushes": {}}') == GivenUp(2)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -46,6 +71,8 @@ def test_a_term_of_the_release_before_gave_up_what_earlier_terms_have_beyond() -
         '{"epoch": 1}',
         '{"epoch": true, "pushes": {}}',
         '{"epoch": 1, "pushes": {"x": []}}',
+        '{"epoch": 1, "former": -1, "pushes": {}}',
+        '{"epoch": 1, "former": null, "pushes": {}}',
         f'{{"epoch": 1, "pushes": {{"{ID}": [["7", ""]]}}}}',
         f'{{"epoch": 1, "pushes": {{"{ID}": [7]}}}}',
     ],

@@ -7,6 +7,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import nats
 import pytest
 
 from hgfleet.core.errors import UsageError
@@ -14,6 +15,7 @@ from hgfleet.pushlog import log_file, repository_fence
 from hgfleet.replication import (
     cli,
     connection,
+    epochs,
     fencing,
     given_up,
     lifting,
@@ -211,6 +213,48 @@ def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, brok
         found = await stream_of(broker)
         assert ids(found) == [f"{ID}.1", f"{ID}.2", f"{ID}.3", f"{ID}.2.2"]
         assert messages.decode_push(*found[-1]).record.user == "bob"
+
+    asyncio.run(story())
+
+
+async def begin_as_the_release_before(primary: Primary, broker: Broker, epoch: int) -> None:
+    """Begin a term, and write no file of given up pushes."""
+    client = await nats.connect(broker.url)
+    api = client.jetstream()
+    term = epochs.made(epoch, "hg1", "ssh://hg@hg1")
+    await epochs.add(api, term, (await epochs.last(api)).sequence)
+    await client.close()
+    fencing.remember(primary.settings, term)
+
+
+def test_a_lift_fences_no_push_that_the_release_before_gave_up(
+    primary: Primary, broker: Broker
+) -> None:
+    other = "team/other"
+
+    async def story() -> None:
+        async with relaying(primary):
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+        put_back(primary, 1)
+        await begin_as_the_release_before(primary, broker, 2)
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        log = primary.store(other) / log_file.NAME
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(2):
+                await pushed(primary, other, primary.record(other, epoch=2))
+            log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            fenced = lifting.named(primary.settings, other)
+            await lifting.lift(primary.settings, None, fenced, [parse_accepted(f"{other}@2")])
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        async with relaying(primary) as relay:
+            record = primary.record(TOOL, epoch=3, user="bob")
+            assert "mirrors do not get it" not in await pushed(primary, TOOL, record)
+            assert "repository-fenced" not in events(relay)
+        assert messages.decode_push(*(await stream_of(broker))[-1]).record == record
 
     asyncio.run(story())
 
