@@ -123,13 +123,15 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
         current = max(fencing.own(settings)[0], last.term.epoch if last.term else 1)
         epoch = max(current, fenced.epoch) + 1
         term = epochs.made(epoch, settings.host, guard.address_of(settings.hgrc))
-        # First the epoch and the push that is given up: a relay that hears of the term reads them.
-        # What terms of the release before gave up is still given up.
+        # First the epoch: a relay that hears of a later one than the file takes all pushes of
+        # earlier epochs for given up.
         given_up.begin(settings.terms, term.epoch, current)
-        push = fenced.repository, fenced.number, fenced.hash
-        given_up.note(settings.terms, term.epoch, [push])
         await epochs.add(api, term, last.sequence)
     fencing.remember(settings, term)
+    # The push only now: a command that fails, or is killed, gives nothing up. Until the fence is
+    # lifted, the relay publishes nothing of the repository.
+    push = fenced.repository, fenced.number, fenced.hash
+    given_up.note(settings.terms, term.epoch, [push])
     return term
 
 

@@ -25,6 +25,7 @@ from hgfleet.replication import (
     repository_fences,
     status,
 )
+from hgfleet.replication.epochs import ClaimedError
 from hgfleet.replication.lifting import FenceStaysError
 from hgfleet.replication.promotion import parse_accepted
 from testing.integration.replication.primary import Primary
@@ -255,6 +256,43 @@ def test_a_lift_fences_no_push_that_the_release_before_gave_up(
             assert "mirrors do not get it" not in await pushed(primary, TOOL, record)
             assert "repository-fenced" not in events(relay)
         assert messages.decode_push(*(await stream_of(broker))[-1]).record == record
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("step", ["add", "remember"])
+def test_a_lift_that_ends_before_its_term_gives_no_push_up(
+    primary: Primary, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The broker is away, another host was faster, or the process is killed."""
+    claimed = ClaimedError("another host has begun a term in the same moment")
+
+    def refuse(*_: object) -> None:
+        raise claimed
+
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            for _ in range(3):
+                await pushed(primary, TOOL, primary.record(TOOL))
+            put_back(primary, 1)
+            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            settings, fenced = primary.settings, fence_of(primary)
+            accepted = [parse_accepted("team/tool@3")]
+            with monkeypatch.context() as patched:
+                patched.setattr(epochs if step == "add" else fencing, step, refuse)
+                with pytest.raises(ClaimedError):
+                    await lifting.lift(settings, None, fenced, accepted)
+            assert not given_up.load(settings.terms).names(ID, 3, fenced.hash)
+            assert not lifting.lift_decided(settings)
+            assert sentence(primary) is not None
+            term = await lifting.lift(settings, None, fenced, accepted)
+            assert term is not None
+            assert given_up.load(settings.terms).names(ID, 3, fenced.hash)
+            assert sentence(primary) is None
+            await until("the relay heard", lambda: relay.broker.guard.epoch == term.epoch)
+            record = primary.record(TOOL, epoch=term.epoch, user="bob")
+            said = await pushed(primary, TOOL, record)
+            assert said.startswith("push 3 recorded; visible on 0/1 mirrors")
 
     asyncio.run(story())
 
