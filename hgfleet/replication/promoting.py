@@ -145,13 +145,16 @@ class Promotion:
         if last.term is not None and primary == host and not self._again:
             term = last.term
         else:
-            before = [fencing.own(self._settings)[0], *(tip.epoch for tip in judged.tips.values())]
-            epoch = max([*before, last.term.epoch if last.term else 1]) + 1
+            current = max(fencing.own(self._settings)[0], last.term.epoch if last.term else 1)
+            epoch = max([current, *(tip.epoch for tip in judged.tips.values())]) + 1
             term = epochs.made(epoch, host, guard.address_of(self._settings.hgrc))
             if dry_run:
                 return term
             if last.term is None:
                 await streams.ensure(api, self._settings.replicas, lambda *_, **__: None)
+            if self._again:
+                # The relay hears of the term before the pushes are noted: it gives up no others.
+                given_up.begin(self._settings.terms, epoch, current)
             await epochs.add(api, term, last.sequence)
             others = "" if self._again else ": the former primary refuses pushes"
             self._say(f"epoch {epoch} of {host} has begun{others}")

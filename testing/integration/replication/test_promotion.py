@@ -13,7 +13,7 @@ import pytest
 
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
-from hgfleet.replication import epochs, fencing, given_up, messages, promoting, state_file
+from hgfleet.replication import epochs, fencing, given_up, lifting, messages, promoting, state_file
 from hgfleet.replication.documents import Document
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
@@ -357,6 +357,36 @@ def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on
             assert "published" in events(relay)
         last = (await stream_of(broker))[-1]
         assert (messages.decode_push(*last).record.user, record.id) == ("bob", 2)
+
+    asyncio.run(story())
+
+
+def test_a_new_term_that_was_killed_gives_no_push_up(
+    primary: Primary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    async def story() -> None:
+        await first_pushes(primary, 3)
+        log = primary.store(TOOL) / log_file.NAME
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+        with monkeypatch.context() as patched:
+            patched.setattr(given_up, "note", kill)
+            with pytest.raises(KilledError):
+                await new_term(primary, f"{TOOL}@3").run(None)
+        # As after a loss of the positions too: the term has begun, and names no push.
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        async with relaying(primary) as relay:
+            record = primary.record(TOOL, epoch=2, user="bob")
+            assert "mirrors do not get it" in await pushed(primary, TOOL, record)
+            assert "repository-fenced" in events(relay)
+        assert (await new_term(primary, f"{TOOL}@3").run(None)).epoch == 3
+        assert lifting.lift_decided(primary.settings) == [TOOL]
 
     asyncio.run(story())
 
