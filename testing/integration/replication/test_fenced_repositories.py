@@ -43,6 +43,7 @@ from testing.integration.replication.relaying import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hgfleet.replication.relay import Relay
     from hgfleet.replication.repository_fences import Fenced
     from testing.integration.support.broker import Broker
 
@@ -73,6 +74,12 @@ def fence_of(primary: Primary) -> Fenced:
     found = repository_fences.find(primary.settings.terms, ID)
     assert found is not None
     return found
+
+
+def is_fenced(relay: Relay, primary: Primary) -> bool:
+    """Whether the relay has told of a fence and has written it."""
+    is_told = "repository-fenced" in events(relay)
+    return is_told and bool(repository_fences.read(primary.settings.terms))
 
 
 def sentence(primary: Primary) -> str | None:
@@ -134,7 +141,7 @@ def test_a_fence_is_in_the_state_and_outlives_relays_and_pushes(
         put_back(primary, 1)
         # Without a push: the first look at the log tells.
         async with relaying(primary, scan_seconds=0.1) as relay:
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             state = relay.state()
             assert state["fenced_repositories"] == 1
             assert state["fenced"][ID][0] == TOOL
@@ -169,7 +176,7 @@ def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
             for _ in range(3):
                 await pushed(primary, TOOL, primary.record(TOOL))
             whole = put_back(primary, 2)
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             log_of(primary).write_bytes(whole)
             # Not by itself.
             said = await pushed(primary, TOOL, primary.record(TOOL))
@@ -178,7 +185,9 @@ def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
             fenced = lifting.named(primary.settings, TOOL)
             assert await lifting.lift(primary.settings, None, fenced, ()) is None
             assert sentence(primary) is None
-            await until("it is published", lambda: relay.positions.get(ID).tip.id == 4)
+            await until(
+                "it is published", lambda: (at := relay.positions.get(ID)) and at.tip.id == 4
+            )
             await until("it is told", lambda: "fence-lifted" in events(relay))
         assert ids(await stream_of(broker)) == [f"{ID}.{number}" for number in (1, 2, 3, 4)]
         assert fencing.own(primary.settings) == (1, "hg1")
@@ -192,7 +201,7 @@ def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, brok
             for _ in range(3):
                 await pushed(primary, TOOL, primary.record(TOOL))
             put_back(primary, 2)
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             settings, fenced = primary.settings, fence_of(primary)
             for accepted in ((), ("team/tool@3",), ("team/other@2-3",)):
                 losses = [parse_accepted(text) for text in accepted]
@@ -246,7 +255,7 @@ def test_a_lift_fences_no_push_that_the_release_before_gave_up(
             for _ in range(2):
                 await pushed(primary, other, primary.record(other, epoch=2))
             log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             fenced = lifting.named(primary.settings, other)
             await lifting.lift(primary.settings, None, fenced, [parse_accepted(f"{other}@2")])
         for file in primary.settings.positions.iterdir():
@@ -275,7 +284,7 @@ def test_a_lift_that_ends_before_its_term_gives_no_push_up(
             for _ in range(3):
                 await pushed(primary, TOOL, primary.record(TOOL))
             put_back(primary, 1)
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             settings, fenced = primary.settings, fence_of(primary)
             accepted = [parse_accepted("team/tool@3")]
             with monkeypatch.context() as patched:
@@ -383,7 +392,7 @@ def test_operators_list_and_lift_fences_by_commands(
             for _ in range(3):
                 await pushed(primary, TOOL, primary.record(TOOL))
             whole = put_back(primary, 1)
-            await until("it is fenced", lambda: "repository-fenced" in events(relay))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
             code, said = run("fences")
             assert code == 65
             assert said.startswith(f"{TOOL}: fenced: push 3 (")
