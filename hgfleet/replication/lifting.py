@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError, UsageError
 from hgfleet.replication import (
+    bookmarks,
     epochs,
     fencing,
     given_up,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.bookmarks import Stale
     from hgfleet.replication.fencing import Term
     from hgfleet.replication.promotion import Accepted
     from hgfleet.replication.repository_fences import Fenced
@@ -76,6 +78,11 @@ def _entry(settings: Settings, fenced: Fenced) -> Entry | None:
     return log_reader.find(store, fenced.number)
 
 
+def _stale_bookmarks(settings: Settings, fenced: Fenced) -> list[Stale]:
+    path = _served(settings).place(fenced.repository)
+    return [] if path is None else bookmarks.find_stale(settings.repositories / path)
+
+
 def _served(settings: Settings) -> Served:
     return Served(settings, lambda _: None)
 
@@ -97,7 +104,14 @@ async def lift(
     Raises FenceStaysError, UnavailableError, ClaimedError and the errors of `is_back`.
     """
     term = None
-    if not await asyncio.to_thread(is_back, settings, fenced):
+    if await asyncio.to_thread(is_back, settings, fenced):
+        if stale := await asyncio.to_thread(_stale_bookmarks, settings, fenced):
+            raise FenceStaysError(
+                f"{fenced.path}: the push log has push {fenced.number} again, and not all "
+                f"bookmarks are where its records moved them ({stale[0]}): copy `.hg/bookmarks` "
+                "from the host that the store is from (runbook hgfleet-relay)"
+            )
+    else:
         loss = await asyncio.to_thread(loss_of, settings, fenced)
         if promotion.refused([loss], accepted):
             ids = str(loss.last) if loss.first == loss.last else f"{loss.first}-{loss.last}"
@@ -136,12 +150,15 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
 
 
 def lift_decided(settings: Settings) -> list[str]:
-    """Lift the fences whose pushes are back or were given up; return the paths (I/O)."""
+    """Lift the fences whose pushes are back or were given up; return the paths (I/O).
+
+    A fence stays where the push is back without its bookmarks: `lift` names them.
+    """
     known = given_up.load(settings.terms)
     lifted = []
     for identity, fenced in repository_fences.read(settings.terms).items():
         is_decided = fenced.number and known.names(identity, fenced.number, fenced.hash)
-        if is_decided or is_back(settings, fenced):
+        if is_decided or (is_back(settings, fenced) and not _stale_bookmarks(settings, fenced)):
             repository_fences.lift(settings.terms, identity)
             lifted.append(fenced.path)
     return lifted

@@ -28,9 +28,10 @@ def add_commands(commands: Any) -> None:
     lift = commands.add_parser(
         "lift",
         help="have a fenced repository take pushes again",
-        description="Lifts the fence where the push log has the missing push again. Otherwise the "
-        "missing pushes have to be given up by name; that begins a new term of this primary, and "
-        "mirrors park the repository until `hgfleet replication resync` there.",
+        description="Lifts the fence where the push log has the missing push again, and bookmarks "
+        "are where its records moved them. Where the push log does not have it, the missing pushes "
+        "have to be given up by name; that begins a new term of this primary, and mirrors park the "
+        "repository until `hgfleet replication resync` there.",
     )
     lift.add_argument("repository", metavar="REPO", help="its path, or its identity")
     lift.add_argument(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nats
@@ -41,14 +44,14 @@ from testing.integration.replication.relaying import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from hgfleet.pushlog.record import Record
     from hgfleet.replication.relay import Relay
     from hgfleet.replication.repository_fences import Fenced
     from testing.integration.support.broker import Broker
 
 TOOL = "team/tool"
 ID = identity(TOOL)
+RUNBOOK = Path(__file__).resolve().parents[3] / "docs/runbooks/hgfleet-relay.md"
 
 
 @pytest.fixture
@@ -191,6 +194,71 @@ def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
             await until("it is told", lambda: "fence-lifted" in events(relay))
         assert ids(await stream_of(broker)) == [f"{ID}.{number}" for number in (1, 2, 3, 4)]
         assert fencing.own(primary.settings) == (1, "hg1")
+
+    asyncio.run(story())
+
+
+def bring_back(root: Path) -> None:
+    """Run the commands of the runbook that copy the mirror's files, on hosts below a folder."""
+    section = RUNBOOK.read_text().partition("**Bring it back.**")[2].partition("**Give it up.**")[0]
+    lines = [line.strip() for line in section.splitlines() if line.startswith("    ssh ")]
+    copying = [line for line in lines if "hgfleet " not in line]
+    assert copying
+    script = "\n".join(
+        [
+            "set -e -o pipefail",
+            'ssh() { local host=$1; shift; sh -c "${*//\\/srv\\/hg/$ROOT\\/$host}"; }',
+            *copying,
+        ]
+    )
+    subprocess.run(
+        ["bash", "-c", script], env={"PATH": "/usr/bin:/bin", "ROOT": str(root)}, check=True
+    )
+
+
+@pytest.mark.parametrize("has_bookmarks", [False, True])
+def test_a_push_that_the_runbook_brings_back_has_its_bookmarks(
+    primary: Primary, tmp_path: Path, *, has_bookmarks: bool
+) -> None:
+    """They are not in the store, and a resync of mirrors would spread older ones."""
+
+    def push(before: str | None) -> Record:
+        node = primary.commit(TOOL, "file", f"after {before}")
+        if not has_bookmarks:
+            return primary.record(TOOL, (node,))
+        primary.hg_in(TOOL, "bookmark", "--force", "--inactive", "--rev", node, "main")
+        return primary.record(TOOL, (node,), bookmarks=(("main", before, node),))
+
+    def main() -> str:
+        return primary.hg_in(TOOL, "log", "--rev", "main", "--template", "{node}")
+
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            first = push(None)
+            await pushed(primary, TOOL, first)
+            shutil.copytree(primary.path(TOOL), tmp_path / "backup")
+            last = push(first.changesets[0])
+            await pushed(primary, TOOL, last)
+            shutil.copytree(primary.path(TOOL), tmp_path / "hgweb1/repos" / TOOL)
+            shutil.rmtree(primary.path(TOOL))
+            shutil.copytree(tmp_path / "backup", primary.path(TOOL))
+            await until("it is fenced", lambda: is_fenced(relay, primary))
+            fenced = lifting.named(primary.settings, TOOL)
+            if has_bookmarks:
+                bring_back(tmp_path)
+                # As if the store alone had been copied.
+                shutil.copy(tmp_path / "backup/.hg/bookmarks", primary.path(TOOL) / ".hg")
+                with pytest.raises(FenceStaysError, match=r"'main'.*copy `\.hg/bookmarks`"):
+                    await lifting.lift(primary.settings, None, fenced, ())
+                assert lifting.lift_decided(primary.settings) == []
+                assert main() == first.changesets[0]
+                shutil.rmtree(primary.path(TOOL) / ".hg/store.before")
+            bring_back(tmp_path)
+            assert await lifting.lift(primary.settings, None, fenced, ()) is None
+            assert sentence(primary) is None
+            if has_bookmarks:
+                assert main() == last.changesets[0]
+            await until("it is told", lambda: "fence-lifted" in events(relay))
 
     asyncio.run(story())
 
