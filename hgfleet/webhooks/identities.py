@@ -71,17 +71,17 @@ def parse(consumer: str, description: str | None) -> Known | None:
 def assign(receivers: Mapping[str, tuple[str, bytes]], there: Sequence[Known]) -> dict[str, Known]:
     """Give each receiver, by its name with URL and secret, the identity that it has, or a new one.
 
-    First those of their names, of which the URL or the secret is the same; then those with another
-    name, of which both are.
+    First those of which name, URL and secret are the same; then those of which URL and secret are,
+    under any name; then those of which the name is, and one of the others.
     """
     found: dict[str, Known] = {}
-    for is_renamed in (False, True):
+    for is_named, least in ((True, 2), (False, 2), (True, 1)):
         for name, (url, secret) in receivers.items():
             taken = {one.identity for one in found.values()}
             for one in there:
                 now = known(one.identity, name, url, secret)
                 same = (now.url == one.url) + (now.secret == one.secret)
-                is_it = same == 2 if is_renamed else one.name == name and same > 0
+                is_it = same >= least and (one.name == name or not is_named)
                 if name not in found and one.identity not in taken and is_it:
                     found[name] = now
     for name, (url, secret) in receivers.items():

@@ -43,6 +43,20 @@ def test_two_receivers_exchange_their_names() -> None:
     assert found == {"ci": CHAT, "chat": CI}
 
 
+def test_a_receiver_under_the_name_of_a_retired_one_keeps_its_own_identity() -> None:
+    """Both have the same secret, so the retired one is the same by name and secret."""
+    new = known("c2" * 8, "ci-new", OTHER_URL, SECRET)
+    for there in ((THERE[0], new), (new, THERE[0])):
+        assert assign({"ci": (OTHER_URL, SECRET)}, there)["ci"].identity == new.identity
+
+
+def test_a_receiver_with_a_new_secret_leaves_another_its_identity() -> None:
+    """The renamed one comes later in the list, and its identity is its own all the same."""
+    found = assigned(chat=(OTHER_URL, SECRET), talk=(OTHER_URL, OTHER_SECRET))
+    assert found["talk"] == CHAT
+    assert found["chat"] not in (CI, CHAT)
+
+
 def test_an_identity_is_that_of_one_receiver_and_a_name_comes_first() -> None:
     found = assigned(copy=(URL, SECRET), ci=(URL, SECRET), twin=(URL, SECRET))
     assert found["ci"] == CI
