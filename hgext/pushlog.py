@@ -148,11 +148,14 @@ def _recorded(base: Any) -> Any:
         pushlog_class = True
 
         def transaction(self, *arguments: Any, **named: Any) -> Any:
-            nested = self.currenttransaction() is not None
+            if self.currenttransaction() is not None or not is_logged(self):
+                return super().transaction(*arguments, **named)
+            from hgfleet.pushlog import confirming
+
+            unfiltered = self.unfiltered()
+            confirming.hold(unfiltered)
             transaction = super().transaction(*arguments, **named)
-            if not nested and is_logged(self):
-                unfiltered = self.unfiltered()
-                transaction.addfinalize(_CATEGORY, lambda tr: _record(unfiltered, tr))
+            transaction.addfinalize(_CATEGORY, lambda tr: _record(unfiltered, tr))
             return transaction
 
         def rollback(self, *arguments: Any, **named: Any) -> Any:
@@ -203,21 +206,8 @@ def _record(repo: Any, transaction: Any) -> None:
         )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
-        # A mirror syncs once for many records, before it says that it shows them.
-        is_synced = line is None and repo.ui.configbool(b"hgfleet", b"durable")
-        is_committed: list[bool] = []
-        transaction.addpostclose(_CATEGORY, lambda _: is_committed.append(True))
-
-        def unlocked(_success: bool) -> None:
-            # Core calls it when the repository is unlocked. That is before the hooks `txnclose` of
-            # this transaction, whose category comes later (7.2). Hooks of an earlier transaction
-            # under the same lock ran before, and must not tell of this record.
-            if is_committed:
-                if is_synced:
-                    confirming.confirm(repo, last.id)
-                repo._pushlog_last = (last.repository, last.id, last.end, last.hash)  # noqa: SLF001
-
-        repo._afterlock(unlocked)  # noqa: SLF001
+        told = (last.repository, last.id, last.end, last.hash)
+        confirming.tell_after(repo, transaction, last.id, told)
 
 
 def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:

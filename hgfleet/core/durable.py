@@ -28,32 +28,89 @@ _OFF: Final = frozenset({"no", "false", "0", "off", "never"})
 """As Mercurial reads booleans."""
 
 
+class Disk:
+    """The disk of a folder, opened before the writes that it is to confirm.
+
+    Linux tells of a write that failed once to each descriptor that was open then. To one that was
+    opened later it tells only what no other descriptor has heard. So another process may hear of
+    the loss of these writes, and a descriptor that is opened after them hears of none.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Open it; raises OSError."""
+        self.folder = os.fspath(folder)
+        self._descriptor = -1
+        self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        """Have all data of the file system on its disk at the return (I/O).
+
+        Raises OSError: the disk has not confirmed writes since the opening, or the last sync.
+        """
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syncfs(self._descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), self.folder)
+
+    def is_there(self) -> bool:
+        """Whether the folder is on this file system still; raises OSError where it is gone."""
+        return os.stat(self.folder).st_dev == os.fstat(self._descriptor).st_dev  # noqa: PTH116
+
+    def close(self) -> None:
+        """Close it; again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Disk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Kept:
+    """The disk of a folder for the life of a program, which confirms it again and again."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Open it; a folder that is not there yet is opened when it is confirmed (I/O)."""
+        self._folder = os.fspath(folder)
+        self._disk: Disk | None = None
+        try:
+            self._disk = Disk(folder)
+        except OSError:
+            return
+
+    def confirm(self) -> None:
+        """Sync as `Disk` does; raises HostError where the disk does not confirm (I/O)."""
+        try:
+            if self._disk is None or not self._disk.is_there():
+                # Another file system was mounted there.
+                former, self._disk = self._disk, Disk(self._folder)
+                if former is not None:
+                    with former:
+                        former.sync()
+            self._disk.sync()
+        except OSError as error:
+            raise HostError(
+                f"the disk of {self._folder} does not confirm its writes: {error.strerror}; "
+                "nothing is acknowledged from it, see the kernel's log for the disk's errors"
+            ) from error
+
+
 def sync(folder: str | os.PathLike[str]) -> None:
     """Have all data of the folder's file system on its disk at the return (I/O).
 
-    Raises OSError: the disk has not confirmed the writes.
+    Raises OSError. Where other processes sync the same disk, a `Disk` that was opened before the
+    writes hears of their loss, and this may not.
     """
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if libc.syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), os.fspath(folder))
-    finally:
-        os.close(descriptor)
-
-
-def confirm(folder: str | os.PathLike[str]) -> None:
-    """Sync as `sync` does; raises HostError where the disk does not confirm (I/O)."""
-    try:
-        sync(folder)
-    except OSError as error:
-        raise HostError(
-            f"the disk of {os.fspath(folder)} does not confirm its writes: {error.strerror}; "
-            "nothing is acknowledged from it, see the kernel's log for the disk's errors"
-        ) from error
+    with Disk(folder) as disk:
+        disk.sync()
 
 
 def is_wanted(text: str) -> bool:

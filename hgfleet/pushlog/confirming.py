@@ -3,28 +3,102 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import weakref
+from typing import Any, Final
 
 from mercurial import error
 
 from hgfleet.core import durable
 from hgfleet.hg.hooks import refuse, text
 
+_CATEGORY: Final = b"pushlog"
 
-def confirm(repo: Any, number: int) -> None:
-    """Have the disk confirm the transaction of a record; raises Abort where it does not."""
-    try:
-        durable.sync(os.fsdecode(repo.svfs.base))
-    except OSError as problem:
-        path = text(repo.ui.config(b"hgfleet", b"path"))
-        sentence = (
-            f"push {number} to {path} is in the repository, and the disk has not confirmed it: it "
-            "may be lost; tell the operators"
-        )
-        told = (f"operators: {problem.strerror}; see the runbook pushlog",)
+
+class _Held:
+    """The disk of a repository from the first transaction under a lock to the lock's release."""
+
+    def __init__(self, repo: Any, lock: Any) -> None:
+        self._disk = durable.Disk(os.fsdecode(repo.svfs.base))
+        self._lock = weakref.ref(lock)
+        self.has_record = False
+        self.problem: OSError | None = None
+
+    def is_of(self, lock: Any) -> bool:
+        return self._lock() is lock
+
+    def released(self, _success: bool) -> None:
+        """Sync for all records that were committed under the lock, and close the disk."""
+        with self._disk:
+            try:
+                if self.has_record:
+                    self._disk.sync()
+            except OSError as problem:
+                self.problem = problem
+
+
+def hold(repo: Any) -> _Held | None:
+    """Open the disk before a transaction writes, once for all under the same lock.
+
+    Whatever becomes of the transactions, the disk is closed when the lock is released. None where
+    the host goes without, or leaves the sync to the replication. Raises Abort.
+    """
+    ui, lock = repo.ui, repo.currentwlock() or repo.currentlock()
+    # A mirror syncs once for many records, before it says that it shows them.
+    is_applied = ui.config(b"hgfleet", b"applied-record") is not None
+    if lock is None or is_applied or not ui.configbool(b"hgfleet", b"durable"):
+        return None
+    held: _Held | None = getattr(repo, "_pushlog_held", None)
+    if held is None or not held.is_of(lock):
         try:
-            refuse(repo.ui, sentence, told, reason="disk")
-        except error.Abort as refusal:
-            # Core releases the lock after it has set this, which chooses the form of the reply.
-            refusal.duringunbundle2 = True
-            raise
+            held = _Held(repo, lock)
+        except OSError as problem:
+            refuse(
+                ui,
+                f"{text(ui.config(b'hgfleet', b'path'))}: nothing was changed: its disk could not "
+                "be opened",
+                (f"operators: {problem.strerror}; see the runbook pushlog",),
+                reason="disk",
+            )
+        repo._pushlog_held = held  # noqa: SLF001  # an attribute of this extension
+        repo._afterlock(held.released)  # noqa: SLF001
+    return held
+
+
+def tell_after(repo: Any, transaction: Any, number: int, told: tuple[Any, ...]) -> None:
+    """Have a transaction's record told when it is committed, and its disk has it.
+
+    Core calls what waits for the unlocking in its order: the sync first, then this, and then the
+    hooks `txnclose` of the transaction, whose category comes later (7.2). Those of an earlier
+    transaction under the same lock come before, and must not tell of this record.
+    """
+    held = hold(repo)
+    is_committed: list[bool] = []
+
+    def committed(_transaction: Any) -> None:
+        is_committed.append(True)
+        if held is not None:
+            held.has_record = True
+
+    def unlocked(_success: bool) -> None:
+        if is_committed:
+            if held is not None and held.problem is not None:
+                _refuse(repo, number, held.problem)
+            repo._pushlog_last = told  # noqa: SLF001
+
+    transaction.addpostclose(_CATEGORY, committed)
+    repo._afterlock(unlocked)  # noqa: SLF001
+
+
+def _refuse(repo: Any, number: int, problem: OSError) -> None:
+    path = text(repo.ui.config(b"hgfleet", b"path"))
+    sentence = (
+        f"push {number} to {path} is in the repository, and the disk has not confirmed it: it "
+        "may be lost; tell the operators"
+    )
+    told = (f"operators: {problem.strerror}; see the runbook pushlog",)
+    try:
+        refuse(repo.ui, sentence, told, reason="disk")
+    except error.Abort as refusal:
+        # Core releases the lock after it has set this, which chooses the form of the reply.
+        refusal.duringunbundle2 = True
+        raise

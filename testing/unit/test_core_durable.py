@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hgfleet.core import durable
 from hgfleet.core.errors import HostError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_folder_of_any_file_system_is_synced(tmp_path: Path) -> None:
@@ -26,22 +25,116 @@ def test_a_missing_folder_and_a_file_are_no_folders(tmp_path: Path) -> None:
             durable.sync(tmp_path / name)
 
 
-def test_a_disk_that_does_not_confirm_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Libc:
-        def __init__(self, *_: object, **__: object) -> None: ...
+class Kernel:
+    """Linux, as it tells of writes that failed: once to each descriptor that was open then.
 
-        @staticmethod
-        def syncfs(_descriptor: int) -> int:
+    To one that was opened later, if no other has heard of it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._lost, self._is_heard, self._open = 0, True, os.open
+        self._heard: dict[int, int] = {}
+        monkeypatch.setattr(os, "open", self.open)
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: self)
+
+    def lose(self) -> None:
+        self._lost, self._is_heard = self._lost + 1, False
+
+    def open(self, *arguments: Any) -> int:
+        descriptor = self._open(*arguments)
+        self._heard[descriptor] = self._lost - (not self._is_heard)
+        return descriptor
+
+    def syncfs(self, descriptor: int) -> int:
+        is_news, self._heard[descriptor] = self._heard[descriptor] < self._lost, self._lost
+        if is_news:
+            self._is_heard = True
             ctypes.set_errno(5)
-            return -1
+        return -is_news
 
-    monkeypatch.setattr(ctypes, "CDLL", Libc)
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    return Kernel(monkeypatch)
+
+
+def test_a_disk_that_does_not_confirm_is_an_error(tmp_path: Path, kernel: Kernel) -> None:
+    kept = durable.Kept(tmp_path)
+    kernel.lose()
     with pytest.raises(OSError, match="Input/output error"):
         durable.sync(tmp_path)
     with pytest.raises(HostError, match="does not confirm its writes"):
-        durable.confirm(tmp_path)
+        kept.confirm()
+    kept.confirm()
+    durable.sync(tmp_path)
+
+
+def test_a_disk_that_was_opened_before_hears_what_another_process_has_heard(
+    tmp_path: Path, kernel: Kernel
+) -> None:
+    with durable.Disk(tmp_path) as disk:
+        kernel.lose()
+        with pytest.raises(OSError, match="Input/output error"):
+            durable.sync(tmp_path)
+        # The reason for it: one that is opened now hears of nothing.
+        durable.sync(tmp_path)
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync()
+        disk.sync()
+
+
+def opened() -> int:
+    """Return the number of descriptors of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_disk_is_closed_once(tmp_path: Path) -> None:
+    before = opened()
+    for _ in range(3):
+        with durable.Disk(tmp_path) as disk:
+            disk.sync()
+        disk.close()
+        durable.Disk(tmp_path)
+        durable.sync(tmp_path)
+        durable.Kept(tmp_path).confirm()
+        with pytest.raises(OSError, match="none"):
+            durable.Disk(tmp_path / "none")
+    assert opened() == before
+
+
+def test_a_program_keeps_its_disk_and_sees_another_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    synced: list[int] = []
+    made = durable.Disk.__init__
+
+    def observed(disk: durable.Disk, folder: Any) -> None:
+        opened.append(str(folder))
+        made(disk, folder)
+
+    monkeypatch.setattr(durable.Disk, "__init__", observed)
+    monkeypatch.setattr(durable.Disk, "sync", lambda disk: synced.append(id(disk)))
+    place = tmp_path / "repositories"
+    kept = durable.Kept(place)
+    with pytest.raises(HostError, match="No such file or directory"):
+        kept.confirm()
+    place.mkdir()
+    kept.confirm()
+    kept.confirm()
+    assert len(opened) == 3
+    # Another folder of the file system needs no other descriptor.
+    place.rename(tmp_path / "away")
+    place.mkdir()
+    kept.confirm()
+    assert len(opened) == 3
+    place.rmdir()
+    place.symlink_to("/proc/self")
+    del synced[:]
+    kept.confirm()
+    assert len(opened) == 4
+    # The former one has writes, too.
+    assert len(set(synced)) == 2
 
 
 @pytest.mark.parametrize(

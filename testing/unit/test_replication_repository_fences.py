@@ -137,3 +137,40 @@ def test_a_sync_that_fails_is_an_error_of_each_worker() -> None:
         await GroupSync(None).wait()
 
     asyncio.run(story())
+
+
+def test_a_sync_that_fails_once_is_an_error_of_all_whose_writes_it_was_to_cover() -> None:
+    """The kernel tells of a loss once, so another sync would confirm what is lost."""
+    outcomes: list[HostError | None] = [HostError("lost"), None, HostError("again"), None]
+
+    async def story() -> None:
+        loop, may_end = asyncio.get_running_loop(), asyncio.Event()
+
+        def sync() -> None:
+            asyncio.run_coroutine_threadsafe(may_end.wait(), loop).result()
+            if (problem := outcomes.pop(0)) is not None:
+                raise problem
+
+        shared = GroupSync(sync)
+        waiting = [asyncio.ensure_future(shared.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        may_end.set()
+        assert [type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)] == [
+            HostError
+        ] * 3
+        await shared.wait()
+        # One that is cancelled does not take the outcome with it.
+        may_end.clear()
+        first = asyncio.ensure_future(shared.wait())
+        second = asyncio.ensure_future(shared.wait())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        loop.call_later(0.05, may_end.set)
+        with pytest.raises(HostError, match="again"):
+            await second
+        assert first.cancelled()
+        await shared.wait()
+        assert not outcomes
+
+    asyncio.run(story())

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 OBSERVER = """\
 import os
 from hgfleet.core import durable
-from mercurial import lock, transaction
 
 ORDER, FAILS = {order!r}, {fails!r}
 
@@ -25,15 +24,20 @@ def note(line):
     with open(ORDER, "a") as file:
         file.write(line + "\\n")
 
-def extsetup(ui, sync=durable.sync, close=transaction.transaction.close):
-    def observed(folder):
-        names = os.listdir(folder)
-        state = "locked" if "lock" in names else "open" if "journal" in names else "unlocked"
-        note("sync " + state)
+def state(folder):
+    names = os.listdir(folder)
+    return "written" if "journal" in names else "locked" if "lock" in names else "unlocked"
+
+def extsetup(ui, sync=durable.Disk.sync, made=durable.Disk.__init__):
+    def opened(disk, folder):
+        note("open " + state(folder))
+        made(disk, folder)
+    def observed(disk):
+        note("sync " + state(disk.folder))
         if os.path.exists(FAILS):
             raise OSError(5, os.strerror(5))
-        sync(folder)
-    durable.sync = observed
+        sync(disk)
+    durable.Disk.__init__, durable.Disk.sync = opened, observed
 
 def hook(ui, repo, **more):
     last = getattr(repo.unfiltered(), "_pushlog_last", None)
@@ -63,7 +67,8 @@ def happened(order: Path) -> list[str]:
     return found
 
 
-SYNCED = ["sync unlocked", "told"]
+SYNCED = ["open locked", "sync unlocked", "told"]
+"""The disk is open before the transaction writes: else another process may hear of its losses."""
 
 
 def test_a_push_is_on_the_disk_before_its_client_hears_of_it(
@@ -92,7 +97,10 @@ def test_bookmarks_phases_and_removals_are_on_the_disk_too(site: PushlogSite, or
     site.push()
     happened(order)
     site.server("debugstrip", "--config", "extensions.strip=", "tip", "--no-backup")
-    assert happened(order)[-2:] == SYNCED
+    found = happened(order)
+    # One for all transactions of the removal, and for its record.
+    assert [one for one in found if one.startswith(("open", "sync"))] == SYNCED[:2]
+    assert found[-1] == "told"
     assert [one.kind for one in site.records()][-1] == "strip"
 
 
@@ -120,7 +128,7 @@ def test_a_disk_that_does_not_confirm_a_push_is_told_to_the_client(
     said = site.push(code=255)
     assert "push 1 to server is in the repository, and the disk has not confirmed it" in said
     assert "Input/output error" in said
-    assert happened(order) == ["sync unlocked"]
+    assert happened(order) == SYNCED[:2]
     fails.unlink()
     site.change(text="two\n")
     site.push()
@@ -148,3 +156,95 @@ def test_a_mirror_leaves_the_sync_to_the_replication(site: PushlogSite, order: P
     site.hg("-R", copy, "bookmark", "-r", "0", "x", *words, **OPERATOR)
     assert site.log("copy").read_bytes() == site.log().read_bytes()
     assert happened(order) == ["told"]
+
+
+# Ends transactions in all ways, in one process, and writes what it has open after each.
+ENDS = """\
+import os
+from mercurial import error, registrar
+
+cmdtable = {}
+command = registrar.command(cmdtable)
+BEFORE = 0
+
+def count(repo):
+    store, found = os.path.realpath(repo.svfs.base), 0
+    for one in os.listdir("/proc/self/fd"):
+        try:
+            found += os.path.realpath(b"/proc/self/fd/" + one.encode()) == store
+        except OSError:
+            pass
+    return found - BEFORE
+
+def change(repo, name):
+    with repo.transaction(b"test") as tr:
+        repo._bookmarks.applychanges(repo, tr, [(name, repo[0].node())])
+        with repo.transaction(b"nested"):
+            assert count(repo) == 1, "in a nested one"
+
+def abort(repo):
+    try:
+        with repo.transaction(b"test"):
+            assert count(repo) == 1, "before an abort"
+            raise error.Abort(b"test")
+    except error.Abort:
+        pass
+
+def refuse(repo):
+    def no(ui, repo, **more):
+        return True
+    with repo.ui.configoverride({(b"hooks", b"pretxnopen.no"): no}):
+        try:
+            repo.transaction(b"test")
+        except error.Abort:
+            pass
+
+def nothing(repo):
+    with repo.transaction(b"test"):
+        pass
+
+@command(b"ends", [], b"")
+def ends(ui, repo):
+    global BEFORE
+    repo = repo.unfiltered()
+    BEFORE = count(repo)
+    for number in range(20):
+        for act in (lambda r: change(r, b"a%d" % number), abort, refuse, nothing):
+            with repo.lock():
+                act(repo)
+                assert count(repo) == 1, "until the release"
+            assert count(repo) == 0, "after the release"
+        with repo.wlock():
+            for again in range(5):
+                with repo.lock():
+                    change(repo, b"b%d.%d" % (number, again))
+                    abort(repo)
+                    nothing(repo)
+                assert count(repo) == 1, "under the other lock"
+        assert count(repo) == 0, "after the other lock"
+    # A lock whose release failed does not call; the next transaction has a disk all the same.
+    lock = repo.lock()
+    abort(repo)
+    lock.postrelease.clear()
+    lock.release()
+    with repo.lock():
+        change(repo, b"last")
+    del lock
+    assert count(repo) == 0, "after a release that failed"
+    ui.write(b"none is open\\n")
+"""
+
+
+def test_the_disk_is_closed_in_each_end_of_a_transaction(site: PushlogSite, order: Path) -> None:
+    site.change()
+    site.push()
+    (site.root / "ends.py").write_text(ENDS)
+    happened(order)
+    done = site.server("ends", "--traceback", "--config", f"extensions.ends={site.root}/ends.py")
+    assert done.endswith("none is open\n")
+    found = happened(order)
+    # 20 times each: a record of its own, and five under one lock that are synced at once.
+    assert found.count("sync unlocked") == 20 + 20 + 1
+    assert found.count("told") == 20 * 6 + 1
+    assert {one for one in found if one.startswith("open")} == {"open locked"}
+    assert len(site.records()) == 1 + 20 * 6 + 1
