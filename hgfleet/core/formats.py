@@ -22,6 +22,8 @@ class Format(TypedDict):
 FORMATS: Final[dict[str, Format]] = {
     "compiled-registry": {"writes": 2, "reads": [2]},
     "dynamic-registry": {"writes": 1, "reads": [1]},
+    # Of the stream, which keeps messages for 7 days. The release before declares none, and reads 1.
+    "message-id": {"writes": 2, "reads": [1, 2]},
     "push-record": {"writes": 1, "reads": [1]},
     "tokens": {"writes": 1, "reads": [1]},
 }

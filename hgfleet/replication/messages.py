@@ -65,6 +65,10 @@ ID_DIGITS: Final = 16
 """Of the hash in the id of a message."""
 
 _ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})(?:\.([0-9]{1,10})(?:\.[0-9a-f]{16})?)?")
+ID_FORMAT: Final = 2
+"""Of the ids that are written: with epoch and hash. Those of format 1 have no hash, and an epoch
+after the first promotion alone."""
+
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 

@@ -20,6 +20,7 @@ from hgfleet.auth import token_file  # noqa: E402
 from hgfleet.core.formats import FORMATS  # noqa: E402
 from hgfleet.pushlog import record  # noqa: E402
 from hgfleet.registry import compiled, user_repositories  # noqa: E402
+from hgfleet.replication import messages  # noqa: E402
 
 ONE = {"tokens": {"writes": 1, "reads": [1]}}
 BRIDGE = {"tokens": {"writes": 1, "reads": [1, 2]}}
@@ -30,10 +31,19 @@ def test_the_declared_formats_are_those_that_the_code_writes() -> None:
     assert {state: declared["writes"] for state, declared in FORMATS.items()} == {
         "compiled-registry": compiled.COMPILED_FORMAT,
         "dynamic-registry": user_repositories.FORMAT,
+        "message-id": messages.ID_FORMAT,
         "push-record": record.VERSION,
         "tokens": token_file.FORMAT,
     }
     assert all(declared["writes"] in declared["reads"] for declared in FORMATS.values())
+
+
+def test_each_form_of_the_ids_of_messages_is_read() -> None:
+    identity = "1f" * 16
+    forms = {1: f"{identity}.7.2", 2: f"{identity}.7.2.{'ab' * 8}"}
+    assert [*forms] == FORMATS["message-id"]["reads"]
+    for form in forms.values():
+        assert messages.named({messages.MESSAGE_ID: form}) == (identity, 7, 2)
 
 
 @pytest.mark.parametrize(
