@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import nats.errors
 import nats.js.errors
@@ -33,6 +33,10 @@ MOST_HELD: Final = 512
 
 FORGOTTEN_SECONDS: Final = 30 * 24 * 3600.0
 """After which the broker deletes a consumer that no daemon asks: none runs without receivers."""
+
+
+CLOCK_SECONDS: Final = 60.0
+"""By which the clocks of brokers may differ."""
 
 
 async def receivers(client: Client) -> dict[Known, ConsumerInfo]:
@@ -92,13 +96,34 @@ async def ensure(api: JetStreamContext, receiver: Known, start: int = 0) -> None
         await api.add_consumer(messages.EVENTS, changed)
 
 
-async def after_former(api: JetStreamContext) -> int:
-    """Return the first event that the daemon of the release before had not taken; 0 without one."""
+class Taken(NamedTuple):
+    """What the daemon of the release before has taken of a stream of events.
+
+    That daemon ran before this release, or after a rollback from it. Then receivers have consumers
+    already, and events that came before the rollback may wait there.
+    """
+
+    stream: str
+    """When the stream was made; the numbers of another one tell nothing."""
+    since: float
+    """When its consumer began with the events that came from then on (seconds since 1970)."""
+    next: int
+    """The first event that it had not taken."""
+
+    def has(self, number: int, published: float) -> bool:
+        """Whether it has taken an event of the stream; of the first minute, it counts none."""
+        return number < self.next and published >= self.since + CLOCK_SECONDS
+
+
+async def taken(api: JetStreamContext) -> Taken | None:
+    """Return what the daemon of the release before has taken; None where it never ran."""
     try:
         info = await api.consumer_info(messages.EVENTS, FORMER)
     except nats.js.errors.NotFoundError:
-        return 0
-    return info.ack_floor.stream_seq + 1 if info.ack_floor else 1
+        return None
+    stream = str((await api.stream_info(messages.EVENTS)).created)
+    began = info.created.timestamp() if info.created else 0.0
+    return Taken(stream, began, info.ack_floor.stream_seq + 1 if info.ack_floor else 1)
 
 
 async def remove(api: JetStreamContext, name: str) -> None:

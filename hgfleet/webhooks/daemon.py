@@ -116,10 +116,10 @@ class Daemon:
         found = identities.assign(
             {name: (one.receiver.url, one.secret) for name, one in self._deliveries.items()}, there
         )
-        start = await consumers.after_former(api)
+        taken = await consumers.taken(api)
         for name, deliveries in self._deliveries.items():
-            deliveries.known = found[name]
-            await consumers.ensure(api, found[name], start)
+            deliveries.known, deliveries.taken = found[name], taken
+            await consumers.ensure(api, found[name], taken.next if taken else 0)
         kept = {one.identity for one in found.values()}
         for one in there:
             if one.identity not in kept:
@@ -127,7 +127,7 @@ class Daemon:
                 await consumers.remove(api, one.consumer)
                 self._say("removed", receiver=one.name, reason="the receiver is not set any more")
         await self._import(stored)
-        if start:
+        if taken:
             await consumers.remove(api, consumers.FORMER)
 
     async def _import(self, stored: Letters) -> None:

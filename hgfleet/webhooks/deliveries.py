@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from hgfleet.webhooks.consumers import Taken
     from hgfleet.webhooks.identities import Known
     from hgfleet.webhooks.settings import Receiver, Settings
 
@@ -40,7 +41,10 @@ LOOK_SECONDS: Final = 0.25
 
 
 class Deliveries:
-    """Delivers to one receiver, over all connections. `known` is its identity, once it is known."""
+    """Delivers to one receiver, over all connections.
+
+    `known` is its identity, once it is known, `taken` what the release before took for it.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Deliveries:
     ) -> None:
         self.receiver, self.secret = receiver, secret
         self.known: Known | None = None
+        self.taken: Taken | None = None
         self.lines = Lines()
         self._settings, self._tls, self._say = settings, tls, say
         self._slots = asyncio.Semaphore(PARALLEL)
@@ -82,6 +87,8 @@ class Deliveries:
         if self._stream not in ("", stream):
             self.lines.begin_era()
         self._stream = stream
+        if self.taken is not None and self.taken.stream != stream:
+            self.taken = None
         await consumers.ensure(api, self.known, self.lines.next_event)
         self._client = client
         self._online.set()
@@ -111,7 +118,11 @@ class Deliveries:
             return
         found = message.metadata
         number = found.sequence.stream
-        if not self.receiver.takes(event) or self.lines.was_done(event.repository, number):
+        if (
+            not self.receiver.takes(event)
+            or self.lines.was_done(event.repository, number)
+            or (self.taken is not None and self.taken.has(number, found.timestamp.timestamp()))
+        ):
             await message.ack()
             return
         place = Place(self.lines.era, is_event=True, number=number)

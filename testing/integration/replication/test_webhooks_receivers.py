@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from typing import TYPE_CHECKING
+
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from hgfleet.replication import messages
 from hgfleet.webhooks import (
@@ -13,6 +16,9 @@ from hgfleet.webhooks import (
 )
 from testing.integration.replication.relaying import until
 from testing.integration.replication.webhook_host import IDENTITY, Host, Server, event
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_receiver_that_is_made_again_with_its_name_gets_nothing_of_the_former(
@@ -171,3 +177,37 @@ def test_the_spool_of_the_release_before_is_delivered_once_and_then_gone(
     asyncio.run(story())
     assert servers[0].numbers == [2, 3, 4, 5]
     assert servers[1].numbers == [4, 5]
+
+
+def test_after_a_rollback_what_the_release_before_took_is_not_delivered_again(
+    host: Host, servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Event 2 waited before the rollback; the former daemon took 3 and 4, and not 5."""
+    monkeypatch.setattr(consumers, "CLOCK_SECONDS", 0.0)
+    two = host.receivers.pop()
+
+    async def story() -> None:
+        async with host.delivering():
+            await host.announce(1)
+            await host.is_quiet()
+        await host.announce(2)
+        async with host.asking() as api:
+            new = ConsumerConfig(
+                durable_name=consumers.FORMER,
+                deliver_policy=DeliverPolicy.NEW,
+                ack_policy=AckPolicy.EXPLICIT,
+            )
+            await api.add_consumer(messages.EVENTS, new)
+            await host.announce(3, 4)
+            taken = await api.pull_subscribe_bind(consumers.FORMER, messages.EVENTS)
+            for message in await taken.fetch(2):
+                await message.ack_sync()
+        await host.announce(5)
+        # One that was added meanwhile.
+        host.receivers.append(two)
+        async with host.delivering():
+            await host.is_quiet()
+
+    asyncio.run(story())
+    assert servers[0].numbers == [1, 2, 5]
+    assert servers[1].numbers == [5]
