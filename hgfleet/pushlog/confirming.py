@@ -39,7 +39,7 @@ class _Held:
 def hold(repo: Any) -> _Held | None:
     """Open the disk before a transaction writes, once for all under the same lock.
 
-    Whatever becomes of the transactions, the disk is closed when the lock is released. None where
+    In each end of the transactions, the disk is closed when the lock is released. None where
     the host goes without, or leaves the sync to the replication. Raises Abort.
     """
     ui, lock = repo.ui, repo.currentwlock() or repo.currentlock()

@@ -81,7 +81,8 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
     new = place.with_name(f".{place.name}.making")
     refuse_inside_a_repository(context, path)
     new.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(new, path) as claim:
+    # It is open before the writes: else another session may hear of their loss.
+    with durable.Disk(new.parent) as disk, _claimed(new, path) as claim:
         if source is None:
             _hg(context, claim, "init", "--", str(new))
             # The first push to a fork adopts the changesets of its source.
@@ -90,7 +91,7 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
             _copy(context, claim, source, new)
         (new / ".hg" / MARK).write_text(state(new), "ascii")
         if durable.is_wanted(context.configuration):
-            durable.sync(new)
+            disk.sync()
         with dynamic_update.update(context.dynamic) as entries:
             # Another session may have taken the name, or the last of the quota, meanwhile.
             static = load_compiled(context.registry)

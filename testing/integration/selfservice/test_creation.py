@@ -248,16 +248,21 @@ def test_a_new_repository_is_on_the_disk_before_the_registry_names_it(
     order = site.root / "order"
     if not is_durable:
         site.hgrc.write_text(site.hgrc.read_text() + "[hgfleet]\ndurable = no\n")
-    line = f"os.path.basename(folder) + ' ' + str(os.path.exists({str(site.dynamic)!r}))"
+    line = (
+        f"event + ' ' + str(os.path.exists({str(site.root / 'repos/open/.x.making')!r})) + "
+        f"' ' + str(os.path.exists({str(site.dynamic)!r})) + '\\n'"
+    )
     first = (
-        "import os; from hgfleet.core import durable; sync = durable.sync; "
-        f"durable.sync = lambda folder: (open({str(order)!r}, 'a').write({line}), sync(folder)); "
+        "import os; from hgfleet.core.durable import Disk; sync, made = Disk.sync, Disk.__init__; "
+        f"note = lambda event: open({str(order)!r}, 'a').write({line}); "
+        "Disk.sync = lambda disk: (note('sync'), sync(disk)); "
+        "Disk.__init__ = lambda disk, folder: (note('open'), made(disk, folder))[1]; "
     )
     with site.session("bob", "repo create open/x", first) as session:
         out, err = session.communicate(timeout=60)
     assert session.returncode == 0, out + err
     assert "open/x" in site.entries
     if is_durable:
-        assert order.read_text() == ".x.making False"
+        assert order.read_text() == "open False False\nsync True False\n"
     else:
-        assert not order.exists()
+        assert "sync" not in order.read_text()
