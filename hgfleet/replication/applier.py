@@ -241,9 +241,8 @@ class Applier:
             )
             if waits:
                 self._documents.set()
-            if outcome.parked and result.failure.kind is Kind.MISSING:
-                # It may have left the service of the primary.
-                self._compare.set()
+        if outcome.compare:
+            self._compare.set()
         if result.failure is not None or not self._scheduler.status(time.monotonic()).waiting:
             self._write()
 
@@ -317,7 +316,8 @@ class Applier:
         if self._parts.sync is not None:
             # These tips are told, and a killed applier may have left them unsynced.
             self._parts.sync()
-        return found, list(self._parts.listing())
+        listed = list(self._parts.listing())
+        return places.against(self._settings.repositories, found, listed), listed
 
     async def _bring_documents(self) -> None:
         """Bring the primary's documents, when something tells of a change and now and then."""

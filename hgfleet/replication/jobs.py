@@ -19,6 +19,8 @@ class Place(NamedTuple):
     tip: Tip
     interrupted: bool = False
     """A transaction is open, or a killed process left it."""
+    is_other: bool = False
+    """It is ahead of the primary's log, and has another record of the number of its last one."""
 
 
 class Listed(NamedTuple):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files, identity
-from hgfleet.core.errors import PushlogError
+from hgfleet.core.errors import PushlogError, TemporaryError
 from hgfleet.core.names import MAX_SEGMENTS, path_problem
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import identities, log_file
 from hgfleet.registry import provision
 from hgfleet.registry.entry import TIME
+from hgfleet.replication import log_reader
 from hgfleet.replication.follow_plan import AWAY, SHARED, Folder, is_kept
 from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from hgfleet.replication.jobs import Listed
     from hgfleet.replication.settings import Settings
 
 STORE: Final = ".hg/store"
@@ -121,6 +124,23 @@ def find(root: Path) -> dict[str, Place]:
         if named and tip.repository in ("", named):
             found[named] = Place(path, tip, (store / "journal").exists())
     return found
+
+
+def against(root: Path, found: Mapping[str, Place], listed: Iterable[Listed]) -> dict[str, Place]:
+    """Return the places with what those that are ahead of the primary have in place of its last.
+
+    Where a log cannot be read, the job of its repository names the problem.
+    """
+    made = dict(found)
+    for one in listed:
+        place = found.get(one.identity)
+        if place is None or one.problem or not 0 < one.id < place.tip.id:
+            continue
+        most = place.tip.id - one.id + 1
+        with contextlib.suppress(OSError, PushlogError, TemporaryError):
+            hashes = log_reader.hashes(root / place.path / STORE, place.tip, most)
+            made[one.identity] = place._replace(is_other=hashes.get(one.id, one.hash) != one.hash)
+    return made
 
 
 def emptied(root: Path, paths: Iterable[str]) -> list[str]:

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.replication import failures
+from hgfleet.replication.failures import Kind
 from hgfleet.replication.jobs import Job, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from hgfleet.pushlog.log_file import Tip
-    from hgfleet.replication.failures import Kind
+    from hgfleet.replication.jobs import Listed, Place
     from hgfleet.replication.messages import PushMessage
 
 BATCH_MESSAGES: Final = 16
@@ -66,6 +69,8 @@ class RepositoryState:
     is_parked: bool = False
     is_served: bool = True
     """Whether readers get it while it is parked: no push is known to be missing."""
+    differs: bool = False
+    """It is parked as another chain than the primary's; a job that changes nothing keeps that."""
     sessions: dict[int, str] = field(default_factory=dict)
     """Of pushes that the mirror does not show yet, as far as their messages name them."""
 
@@ -117,8 +122,17 @@ class RepositoryState:
     def may_go_on(self) -> bool:
         """Whether pushes that come are to be applied; one that was parked as current goes on."""
         if self.is_parked and self.is_served:
-            self.is_parked, self.tries, self.until, self.reason = False, 0, 0.0, ""
+            self._end_parking()
         return not self.is_parked
+
+    def agrees(self) -> None:
+        """Note that a comparison found the primary's last push at the tip."""
+        if self.differs:
+            self._end_parking()
+
+    def _end_parking(self) -> None:
+        self.is_parked, self.is_served, self.differs = False, True, False
+        self.tries, self.failed_at, self.until, self.reason = 0, math.inf, 0.0, ""
 
     def ask(self, since: float) -> None:
         """Note that the source is to be asked for pushes."""
@@ -139,15 +153,24 @@ class RepositoryState:
         shown = [number for number in self.pending if number <= self.tip]
         return [handle for number in shown for handle in self.pending.pop(number).handles]
 
-    def succeeded(self, job: Job, now: float) -> None:
-        """Note that a job ended without a failure."""
-        self.tries, self.failed_at, self.until, self.reason = 0, math.inf, 0.0, ""
-        self.is_parked, self.is_served = False, True
+    def succeeded(self, job: Job, now: float, *, moved: bool) -> bool:
+        """Note that a job ended without a failure; `moved`: the tip is another record since.
+
+        Return whether a comparison has to say that the repository is the primary's: the source had
+        nothing after the tip, which it does not have itself.
+        """
         if job.up_to_date:
             self.asks_since = None
+        came = job.task is Task.REPAIR or (job.up_to_date and moved)
+        if self.differs and not came:
+            self.tries, self.failed_at = 0, math.inf
+            self.until = parked_until(Kind.DIVERGED, now)
+            return True
+        self._end_parking()
         if job.task is Task.REPAIR:
             self.repair = False
             self.ask(now)
+        return False
 
     def failed(self, reason: str, now: float) -> None:
         """Note that a job failed."""
@@ -155,9 +178,12 @@ class RepositoryState:
         self.failed_at = min(self.failed_at, now)
         self.reason = reason
 
-    def park(self, reason: str, until: float, *, is_served: bool = False) -> list[Any]:
+    def park(
+        self, reason: str, until: float, *, is_served: bool = False, differs: bool = False
+    ) -> list[Any]:
         """Leave the repository alone until a time; returns the handles of its messages."""
         self.is_parked, self.is_served = True, is_served
+        self.differs = self.differs or differs
         self.reason, self.until = reason, until
         self.asks_since, self.repair = None, False
         return self.take_all()
@@ -196,6 +222,35 @@ def parked_until(kind: Kind, now: float) -> float:
     return now + failures.parked_seconds(kind)
 
 
+class Difference(NamedTuple):
+    """Why the repository of a mirror is not a beginning of the primary's."""
+
+    reason: str
+    is_ahead: bool
+    """It has all pushes of the primary, and more: those that the primary lost."""
+
+
+def difference(listed: Listed, place: Place) -> Difference | None:
+    """Compare a place with the primary's listing, which is newer."""
+    own, tip = place.tip.id, place.tip
+    if own > listed.id and place.is_other:
+        reason = f"record {listed.id} is another one here than there, and the mirror has {own}"
+        return Difference(reason, is_ahead=False)
+    if own > listed.id:
+        reason = f"the mirror has record {own}, and the primary's last is {listed.id}"
+        return Difference(reason, is_ahead=True)
+    if own == listed.id and own and tip.hash != listed.hash:
+        reason = f"record {own} is {tip.hash[:12]} here and {listed.hash[:12]} there"
+        return Difference(reason, is_ahead=False)
+    return None
+
+
+def is_same(listed: Listed, place: Place) -> bool:
+    """Whether a place has the primary's last push at its tip."""
+    is_there = bool(place.path) and not listed.problem and place.tip.id == listed.id
+    return is_there and difference(listed, place) is None
+
+
 @dataclass(slots=True)
 class Outcome:
     """What follows from the end of a job: messages to acknowledge, and what to tell."""
@@ -205,6 +260,8 @@ class Outcome:
     """The last push that the mirror shows now, 0 if the job brought none."""
     parked: str = ""
     """Why the repository is parked since this job."""
+    compare: bool = False
+    """Only a comparison with the primary says whether the repository is to be parked."""
     failed: Kind | None = None
     sessions: dict[int, str] = field(default_factory=dict)
     """Number to session, for log lines: of the pushes that are shown now."""
@@ -229,3 +286,30 @@ class Status(NamedTuple):
     """Parked repositories that miss pushes, or have others than the primary."""
     behind: int = 0
     """Repositories that do not show all pushes, parked ones apart."""
+
+
+def status_of(
+    entries: Iterable[RepositoryState], unreadable: Mapping[str, str], now: float, *, compared: bool
+) -> Status:
+    """Count and name what is left to do, in one pass over all repositories.
+
+    `unreadable` are those that are known by messages only, which this release cannot read, and why.
+    """
+    waiting, behind, is_late = 0, 0, False
+    parked: dict[str, str] = {}
+    waits: dict[str, str] = {}
+    unserved = set()
+    for entry in entries:
+        if entry.is_parked:
+            parked[entry.identity] = entry.reason
+            if not entry.is_served:
+                unserved.add(entry.identity)
+        elif entry.is_behind():
+            waiting += len(entry.pending)
+            behind += 1
+            is_late = is_late or entry.is_late(now)
+            if entry.reason:
+                waits[entry.identity] = entry.reason
+    for identity, reason in unreadable.items():
+        parked[identity] = f"{reason}; update this mirror's release"
+    return Status(compared and not is_late, waiting, parked, waits, frozenset(unserved), behind)

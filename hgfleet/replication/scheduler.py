@@ -18,20 +18,24 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import failures
 from hgfleet.replication.breaker import Breaker
 from hgfleet.replication.failures import Action, Kind
+from hgfleet.replication.jobs import Place
 from hgfleet.replication.repository_state import (
     MOST_PENDING,
     Outcome,
     RepositoryState,
     Status,
     Waiting,
+    difference,
+    is_same,
     parked_until,
+    status_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from hgfleet.replication.failures import Failure
-    from hgfleet.replication.jobs import Job, Listed, Place, Result
+    from hgfleet.replication.jobs import Job, Listed, Result
     from hgfleet.replication.messages import PushMessage
 
 _OF_THE_HOST: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
@@ -169,13 +173,15 @@ class Scheduler:
             known.add(one.identity)
             if one.identity in self._purged:
                 continue
-            place = places.get(one.identity)
-            tip = place.tip if place else Tip()
+            place = places.get(one.identity) or Place("", Tip())
             entry = self._entry(one.identity, now)
-            if not entry.busy and entry.ended_at < began and tip.id < entry.tip:
+            is_at_rest = not entry.busy and entry.ended_at < began
+            if is_at_rest and place.tip.id < entry.tip:
                 # Its folder went back, or is gone: another process did that.
-                entry.move(tip)
-            handles += self._compare(one, entry, tip, since, now)
+                entry.move(place.tip)
+            if is_at_rest and is_same(one, place):
+                entry.agrees()
+            handles += self._compare(one, entry, place, since, now)
         for identity in self._entries.keys() - known:
             handles += self._not_in_service(self._entries[identity], began)
         for identity in self._unreadable.keys() - known:
@@ -184,21 +190,19 @@ class Scheduler:
         return handles
 
     def _compare(
-        self, one: Listed, entry: RepositoryState, tip: Tip, since: float, now: float
+        self, one: Listed, entry: RepositoryState, place: Place, since: float, now: float
     ) -> list[Any]:
-        own = tip.id
+        # What readers do not get now they do not get because of the primary's trouble.
+        is_served = entry.is_served
         if one.problem:
             if entry.busy or entry.is_behind():
                 return []
             reason = f"the primary cannot read it: {one.problem}"
-            return self._park(entry, Kind.REFUSED, reason, now, is_served=True)
-        if own > one.id:
-            reason = f"the mirror has record {own}, and the primary's last is {one.id}"
-            return self._park(entry, Kind.DIVERGED, reason, now)
-        if own == one.id and own and tip.hash != one.hash:
-            reason = f"record {own} is {tip.hash[:12]} here and {one.hash[:12]} there"
-            return self._park(entry, Kind.DIVERGED, reason, now)
-        known = max(own, entry.tip, *entry.pending)
+            return self._park(entry, Kind.REFUSED, reason, now, is_served=is_served)
+        if (found := difference(one, place)) is not None:
+            is_served = is_served and found.is_ahead
+            return self._park(entry, Kind.DIVERGED, found.reason, now, is_served=is_served)
+        known = max(place.tip.id, entry.tip, *entry.pending)
         if one.id > known and entry.may_go_on():
             entry.ask(since)
             self._wake(entry, now)
@@ -259,6 +263,7 @@ class Scheduler:
             self.breaker.trying = False
             return outcome
         entry.busy, entry.ended_at = False, now
+        before = entry.tip, entry.hash
         if result.tip.repository == entry.identity:
             if result.tip.id > entry.tip:
                 outcome.shown = result.tip.id
@@ -275,7 +280,8 @@ class Scheduler:
                 outcome.acknowledge += entry.pending.pop(number).handles
                 entry.sessions.pop(number, None)
             self.breaker.succeeded()
-            entry.succeeded(job, now)
+            moved = (entry.tip, entry.hash) != before
+            outcome.compare = entry.succeeded(job, now, moved=moved)
             if job.up_to_date:
                 self.source_answered()
         else:
@@ -302,6 +308,8 @@ class Scheduler:
         follows = failures.action(kind, entry.tries, can_repair=self._can_repair)
         if follows is Action.PARK and not self._is_of_the_host(entry, kind):
             outcome.parked = "" if entry.is_parked else failure.reason
+            # Without its folder it may have left the service of the primary.
+            outcome.compare = bool(outcome.parked) and kind is Kind.MISSING
             is_served = entry.is_served and entry.is_parked and kind is not Kind.DIVERGED
             outcome.acknowledge += self._park(entry, kind, failure.reason, now, is_served=is_served)
             return
@@ -335,7 +343,8 @@ class Scheduler:
         is_served: bool = False,
     ) -> list[Any]:
         """Leave a repository alone for some time; returns the handles of its messages."""
-        handles = entry.park(reason, parked_until(kind, now), is_served=is_served)
+        differs, until = kind is Kind.DIVERGED, parked_until(kind, now)
+        handles = entry.park(reason, until, is_served=is_served, differs=differs)
         self._ready.pop(entry.identity, None)
         heapq.heappush(self._later, (entry.until, entry.identity))
         return handles
@@ -358,26 +367,7 @@ class Scheduler:
 
     def status(self, now: float) -> Status:
         """Count and name what is left to do, in one pass over all repositories."""
-        waiting, behind, is_late = 0, 0, False
-        parked: dict[str, str] = {}
-        waits: dict[str, str] = {}
-        unserved = set()
-        for entry in self._entries.values():
-            if entry.is_parked:
-                parked[entry.identity] = entry.reason
-                if not entry.is_served:
-                    unserved.add(entry.identity)
-            elif entry.is_behind():
-                waiting += len(entry.pending)
-                behind += 1
-                is_late = is_late or entry.is_late(now)
-                if entry.reason:
-                    waits[entry.identity] = entry.reason
-        for identity, reason in self._unreadable.items():
-            parked[identity] = f"{reason}; update this mirror's release"
-        return Status(
-            self.compared and not is_late, waiting, parked, waits, frozenset(unserved), behind
-        )
+        return status_of(self._entries.values(), self._unreadable, now, compared=self.compared)
 
     @property
     def repositories(self) -> int:

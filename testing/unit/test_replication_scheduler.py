@@ -291,15 +291,68 @@ def test_a_mirror_has_caught_up_when_all_that_was_behind_has() -> None:
 
 def test_a_mirror_that_has_more_or_other_than_the_primary_is_parked() -> None:
     scheduler = Scheduler()
-    here = {identity(n): place(4, n) for n in (1, 2)}
-    listed = Listed(identity(1), 3, "00" * 32), Listed(identity(2), 4, "00" * 32)
+    here = {identity(n): place(4, n) for n in (1, 2, 3)}
+    here[identity(3)] = here[identity(3)]._replace(is_other=True)
+    other = "00" * 32
+    listed = [Listed(identity(n), number, other) for n, number in ((1, 3), (2, 4), (3, 3))]
     compare(scheduler, *listed, here=here)
     assert scheduler.status(0.0).parked == {
         identity(1): "the mirror has record 4, and the primary's last is 3",
         identity(2): "record 4 is abababababab here and 000000000000 there",
+        identity(3): "record 3 is another one here than there, and the mirror has 4",
     }
-    assert scheduler.status(0.0).unserved == {identity(1), identity(2)}
+    # Readers of a mirror go on where the primary lost its last pushes.
+    assert scheduler.status(0.0).unserved == {identity(2), identity(3)}
     assert scheduler.next_job(0.0) is None
+
+
+def test_a_repository_that_differs_is_parked_until_a_comparison_agrees() -> None:
+    """The source has nothing after the tip: that says nothing of the tip."""
+    scheduler = Scheduler()
+    here, other = {identity(): place(7)}, Listed(identity(), 7, "00" * 32)
+    compare(scheduler, other, here=here)
+    now = 0.0
+    for _number in range(3):
+        now += PARKED_SECONDS
+        job = take(scheduler, now)
+        outcome = scheduler.finished(job, Result(here[identity()].tip), now)
+        # The comparison comes at once, and not with the next ordinary one.
+        assert (job.up_to_date, outcome.compare) == (True, True)
+        assert scheduler.status(now).unserved == {identity()}
+        assert scheduler.next_job(now) is None
+        compare(scheduler, other, here=here, now=now)
+    # The primary has trouble with its disk, and then less than before.
+    compare(scheduler, Listed(identity(), problem="EIO"), here=here, now=now)
+    assert scheduler.status(now).unserved == {identity()}
+    compare(scheduler, Listed(identity(), 6, HASH), here=here, now=now)
+    assert scheduler.status(now).unserved == {identity()}
+    compare(scheduler, Listed(identity(), 7, HASH), here=here, now=now + 1.0)
+    assert scheduler.status(now).parked == {}
+    assert scheduler.next_job(now + 2 * PARKED_SECONDS) is None
+
+
+def test_what_a_job_brought_from_the_source_ends_a_difference() -> None:
+    here, other = {identity(): place(7)}, Listed(identity(), 7, "00" * 32)
+    for tip in (Tip(7, "00" * 32, identity()), Tip(8, HASH, identity())):
+        scheduler = Scheduler()
+        compare(scheduler, other, here=here)
+        job = take(scheduler, PARKED_SECONDS)
+        assert not scheduler.finished(job, Result(tip), PARKED_SECONDS).compare
+        assert scheduler.status(PARKED_SECONDS).parked == {}
+
+
+def test_a_mirror_that_is_ahead_goes_on_with_the_pushes_of_its_chain() -> None:
+    scheduler = Scheduler()
+    compare(scheduler, Listed(identity(), 6, "00" * 32), here={identity(): place(7)})
+    assert scheduler.offer(push(8), "of the lost chain", 1.0) == []
+    job = take(scheduler, 1.0)
+    tip = Tip(8, HASH, identity())
+    assert scheduler.finished(job, Result(tip), 1.0).acknowledge == ["of the lost chain"]
+    # The operators gave it up: the next push of the primary is another one.
+    record = replace(push(7).record, epoch=2)
+    assert scheduler.offer(PushMessage("r0", record.line(), record), "next", 2.0) == []
+    assert fail(scheduler, Kind.DIVERGED, 2.0, tip=8).parked
+    assert scheduler.status(2.0).unserved == {identity()}
 
 
 def test_a_push_that_is_being_applied_is_not_behind() -> None:
