@@ -26,6 +26,7 @@ from hgfleet.replication.hint_publisher import HintPublisher
 from hgfleet.replication.leases import Members
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher
+from hgfleet.replication.refusals import Refusals
 from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.relay_problems import Problems
 from hgfleet.replication.repository_fences import ForkedError
@@ -78,8 +79,7 @@ class Relay:
         self.sessions = Sessions()
         self.queue = outbox.Queue()
         self.problems = Problems(settings.terms, say)
-        self.refused = ""
-        """Why the broker took no message the last time, empty after it took one."""
+        self.refusals = Refusals(say)
         self.positions = Positions(settings.positions)
         self.broker = Broker(
             settings,
@@ -99,7 +99,6 @@ class Relay:
         )
         self._scan_seconds = scan_seconds
         self._settle_seconds = settings.lease_seconds if settle_seconds is None else settle_seconds
-        self._refused_at = 0.0
         self._background = background
         self._news = asyncio.Event()
         self._waiting = Waiting()
@@ -148,7 +147,7 @@ class Relay:
                 self._news.clear()
                 await self._news.wait()
                 continue
-            pause = 0.0
+            is_refused = False
             try:
                 await self.publisher.publish(repository)
                 self.problems.unpublished.pop(repository, None)
@@ -157,9 +156,10 @@ class Relay:
                 self._waiting.tell()
             except BrokerError as error:
                 self.queue.add(repository)
+                is_refused = True
                 if self.broker.ready.is_set():
-                    pause = REFUSED_SECONDS
-                    self._refuse(str(error))
+                    self.refusals.note(repository, str(error))
+                    self._waiting.tell()
             except (HgfleetError, OSError) as error:
                 path = self._paths.get(repository, repository)
                 self.problems.leave(repository, path, str(error))
@@ -167,20 +167,15 @@ class Relay:
             finally:
                 self.queue.done(repository)
                 self._news.set()
-            if pause:
-                await asyncio.sleep(pause)
-
-    def _refuse(self, reason: str) -> None:
-        if not self.refused:
-            self._refused_at = time.monotonic()
-        if self.refused != reason:
-            self.say("refused", reason=reason)
-        self.refused = reason
-        self._waiting.tell()
+            if not is_refused:
+                # Also where it is archived, deleted, fenced or unreadable: nothing is sent of it.
+                self.refusals.end(repository)
+            elif self.broker.ready.is_set():
+                await asyncio.sleep(REFUSED_SECONDS)
 
     def _on_published(self, path: str, entry: Entry) -> None:
         record = entry.record
-        self.refused = ""
+        self.refusals.clear()
         self.shown.published(record.repository, record.id, entry.hash)
         self.announcer.published(record.repository, record.id, entry.hash)
         session = self.sessions.of(record.repository, record.id) or None
@@ -189,7 +184,7 @@ class Relay:
         self._waiting.tell()
 
     async def _on_connection(self, _broker: Broker) -> None:
-        self.refused = ""
+        self.refusals.clear()
         self.add(self.publisher.compare())
         self.add(await self.publisher.doubted())
         self.announcer.connected()
@@ -305,7 +300,7 @@ class Relay:
             return await self._waiting.answer(
                 lambda seconds: self._answer(request, seconds),
                 lambda answer: self._is_final(
-                    answer, takes=not (self.refused or repository in unpublished)
+                    answer, takes=not (self.refusals.reason or repository in unpublished)
                 ),
                 request.wait,
             )
@@ -320,7 +315,7 @@ class Relay:
 
     def _copies(self, seconds: float) -> Answer:
         """Return which mirrors a push that begins now can reach, if the broker takes it."""
-        takes = self.broker.ready.is_set() and not self.refused
+        takes = self.broker.ready.is_set() and not self.refusals.reason
         return self._answered(self.members.live(time.monotonic()), takes, seconds)
 
     def _answered(
@@ -332,7 +327,7 @@ class Relay:
         )
 
     def _is_settled(self) -> bool:
-        changed_at = max(self.broker.changed_at, self._refused_at)
+        changed_at = max(self.broker.changed_at, self.refusals.began)
         return time.monotonic() - changed_at >= self._settle_seconds
 
     async def _learn(self, request: Request) -> None:
@@ -389,7 +384,7 @@ class Relay:
             "written": round(clock, 1),
             "broker": {
                 "connected": self.broker.ready.is_set(),
-                "problem": self.broker.problem or self.refused,
+                "problem": self.broker.problem or self.refusals.reason,
                 "warnings": list(self.broker.warnings),
             },
             "waiting": len(self.queue),

@@ -58,9 +58,9 @@ def test_a_push_waits_for_a_broker_that_is_restarted(primary: Primary, broker: B
 def test_a_broker_that_takes_no_pushes_is_no_copy(primary: Primary) -> None:
     async def story() -> None:
         async with relaying(primary) as relay:
-            relay.refused = "the stream takes no more messages"
+            relay.refusals.note("7d" * 16, "the stream takes no more messages")
             assert "takes no pushes" in await refusal(primary, "broker")
-            relay.refused = ""
+            relay.refusals.end("7d" * 16)
             assert await refusal(primary, "broker") == ""
 
     asyncio.run(story())
