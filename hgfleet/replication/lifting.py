@@ -45,17 +45,21 @@ class FenceStaysError(HgfleetError):
 
 
 def named(settings: Settings, name: str) -> Fenced:
-    """Return the fence of a repository, by its path or identity (I/O). Raises UsageError."""
+    """Return the fence of a repository, by its path or identity (I/O). Raises UsageError.
+
+    Its path of now is meant before that of the fence, which one out of service still has.
+    """
     fences = repository_fences.read(settings.terms)
     if name in fences:
         return fences[name]
-    identity = next(
-        (one for one, path in _served(settings).paths().items() if path == name and one in fences),
-        None,
-    )
-    if identity is not None:
-        return fences[identity]
-    listed = ", ".join(fenced.path for fenced in fences.values()) or "none"
+    served = _served(settings).paths()
+    found = [one for one, path in served.items() if path == name]
+    if not found:
+        found = [one for one, fenced in fences.items() if fenced.path == name and one not in served]
+    if len(found) == 1 and found[0] in fences:
+        return fences[found[0]]
+    named = [f"{served.get(one, fenced.path)} ({one})" for one, fenced in fences.items()]
+    listed = ", ".join(named) or "none"
     raise UsageError(f"got {name!r}, expected a fenced repository of this host: {listed}")
 
 

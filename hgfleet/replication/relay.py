@@ -200,16 +200,17 @@ class Relay:
             else:
                 self.problems.end("")
                 self._paths = found.paths
-                self._end_with(found)
+                await self._end_with(found)
                 # What was wrong with a repository may be over, without a push to it.
                 self.add([*found.changed, *self.problems.unpublished])
             await asyncio.sleep(self._scan_seconds)
 
-    def _end_with(self, found: Scan) -> None:
+    async def _end_with(self, found: Scan) -> None:
         """End what is told of repositories that are gone, and what is known of deleted ones."""
         if found.purged is None:
             return
         self.problems.keep(found.paths)
+        await asyncio.to_thread(self.problems.purge, found.purged)
         self.announcer.keep(found.paths)
         for repository in found.purged:
             self.positions.forget(repository)

@@ -128,6 +128,22 @@ class Problems:
         for repository in self.unpublished.keys() - set(served):
             del self.unpublished[repository]
 
+    def purge(self, purged: Collection[str]) -> None:
+        """End the fences of repositories that were deleted: nothing of theirs is left (I/O)."""
+        problem = ""
+        with self._lock:
+            for repository in [one for one in self.fenced if one in purged]:
+                path = self.fenced[repository].path
+                try:
+                    repository_fences.lift(self._terms, repository)
+                except OSError as error:
+                    problem = f"the fence of {path} cannot be removed: {error}"
+                else:
+                    self._unwritten.pop(repository, None)
+                    del self.fenced[repository]
+                    self._say("fence-lifted", repository=path)
+            self.set("fences of deleted repositories", problem)
+
     def state(self, paths: Mapping[str, str]) -> dict[str, Any]:
         """Describe the problems and the fences; `paths` are by identity."""
         named = {paths.get(one, one): reason for one, reason in self.unpublished.items()}

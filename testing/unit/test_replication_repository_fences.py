@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.core.errors import HostError
+from hgfleet.core.errors import HostError, UsageError
 from hgfleet.hg import wake
 from hgfleet.pushlog import repository_fence
-from hgfleet.replication import repository_fences, visibility
+from hgfleet.replication import lifting, repository_fences, visibility
 from hgfleet.replication.group_sync import GroupSync
 from hgfleet.replication.relay_problems import Problems
 from hgfleet.replication.repository_fences import Fenced
@@ -89,6 +90,72 @@ def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
     again = Problems(tmp_path, say)
     again.look()
     assert again.fenced == {ID: FENCED}
+
+
+def test_the_fence_of_a_deleted_repository_ends_and_that_of_an_archived_one_stays(
+    tmp_path: Path,
+) -> None:
+    said: list[tuple[str, str]] = []
+
+    def say(event: str, **fields: Any) -> None:
+        said.append((event, fields.get("repository", "")))
+
+    problems = Problems(tmp_path, say)
+    other = replace(FENCED, repository=OTHER, path="team/archived")
+    for fenced in (FENCED, other):
+        problems.fence(fenced, new=True)
+    del said[:]
+    problems.keep(())
+    problems.purge({ID, "9f" * 16})
+    for _ in range(2):
+        assert problems.state({})["fenced_repositories"] == 1
+        assert repository_fences.read(tmp_path) == problems.fenced == {OTHER: other}
+        problems.look()
+    assert said == [("fence-lifted", "team/tool")]
+
+
+@pytest.mark.parametrize(
+    ("served", "name", "expected"),
+    [
+        ({ID: "team/tool"}, "team/tool", ID),
+        ({ID: "team/renamed"}, "team/renamed", ID),
+        # Out of service: archived, or deleted before the relay looked.
+        ({}, "team/tool", ID),
+        ({}, ID, ID),
+        ({ID: "team/tool"}, "team/other", None),
+        # Where another one is now, or where it was before, is not where it is.
+        ({OTHER: "team/tool"}, "team/tool", None),
+        ({ID: "team/renamed"}, "team/tool", None),
+    ],
+)
+def test_a_fence_is_named_by_path_or_identity(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    served: dict[str, str],
+    name: str,
+    expected: str | None,
+) -> None:
+    repository_fences.fence(tmp_path, FENCED)
+    monkeypatch.setattr(lifting, "_served", lambda _: SimpleNamespace(paths=lambda: served))
+    settings: Any = SimpleNamespace(terms=tmp_path)
+    if expected is not None:
+        assert lifting.named(settings, name).repository == expected
+        return
+    path = served.get(ID, "team/tool")
+    with pytest.raises(UsageError, match=rf"got '{name}', expected .*: {path} \({ID}\)$"):
+        lifting.named(settings, name)
+
+
+def test_a_path_of_two_fences_names_none_of_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for identity in (ID, OTHER):
+        repository_fences.fence(tmp_path, replace(FENCED, repository=identity))
+    monkeypatch.setattr(lifting, "_served", lambda _: SimpleNamespace(paths=dict))
+    settings: Any = SimpleNamespace(terms=tmp_path)
+    with pytest.raises(UsageError, match=rf"{ID}.*{OTHER}"):
+        lifting.named(settings, "team/tool")
+    assert lifting.named(settings, OTHER).repository == OTHER
 
 
 def test_the_pusher_of_a_push_that_mirrors_do_not_get_reads_why_at_once() -> None:
