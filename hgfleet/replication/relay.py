@@ -202,7 +202,7 @@ class Relay:
                 self._paths = found.paths
                 await self._end_with(found)
                 # What was wrong with a repository may be over, without a push to it.
-                self.add([*found.changed, *self.problems.unpublished])
+                self.add([*found.changed, *self.problems.unpublished.copy()])
             await asyncio.sleep(self._scan_seconds)
 
     async def _end_with(self, found: Scan) -> None:

@@ -125,8 +125,8 @@ class Problems:
 
     def keep(self, served: Collection[str]) -> None:
         """End the problems of repositories that are no longer in service; their fences stay."""
-        for repository in self.unpublished.keys() - set(served):
-            del self.unpublished[repository]
+        for repository in self.unpublished.copy().keys() - set(served):
+            self.unpublished.pop(repository, None)
 
     def purge(self, purged: Collection[str]) -> None:
         """End the fences of repositories that were deleted: nothing of theirs is left (I/O)."""
@@ -146,13 +146,16 @@ class Problems:
 
     def state(self, paths: Mapping[str, str]) -> dict[str, Any]:
         """Describe the problems and the fences; `paths` are by identity."""
-        named = {paths.get(one, one): reason for one, reason in self.unpublished.items()}
+        # Threads add fences meanwhile. They hold the lock while they write to the disk, for which
+        # the relay does not wait: a copy is one step of the interpreter.
+        host, unpublished, fences = self.host.copy(), self.unpublished.copy(), self.fenced.copy()
+        named = {paths.get(one, one): reason for one, reason in unpublished.items()}
         fenced = {
             one: [paths.get(one, fenced.path), fenced.operators]
-            for one, fenced in sorted(self.fenced.items())[:MOST]
+            for one, fenced in sorted(fences.items())[:MOST]
         }
         return {
-            "problems": dict([*self.host.items(), *named.items()][:MOST]),
+            "problems": dict([*host.items(), *named.items()][:MOST]),
             "fenced": fenced,
-            "fenced_repositories": len(self.fenced),
+            "fenced_repositories": len(fences),
         }

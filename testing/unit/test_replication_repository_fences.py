@@ -114,6 +114,21 @@ def test_the_fence_of_a_deleted_repository_ends_and_that_of_an_archived_one_stay
     assert said == [("fence-lifted", "team/tool")]
 
 
+def test_the_state_is_described_while_threads_fence_repositories(tmp_path: Path) -> None:
+    problems = Problems(tmp_path, lambda *_, **__: None)
+    others = iter([replace(FENCED, repository=f"{number:032x}") for number in range(9)])
+
+    class Paths(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            problems.fence(next(others), new=True)
+            return super().get(key, default)
+
+    problems.fence(FENCED, new=True)
+    state = problems.state(Paths())
+    assert (list(state["fenced"]), state["fenced_repositories"]) == ([ID], 1)
+    assert len(problems.fenced) == len(problems.unpublished) == 3
+
+
 @pytest.mark.parametrize(
     ("served", "name", "expected"),
     [
