@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
 
+HINTS_PAUSE_SECONDS: Final = 5.0
+"""Before hints of documents are asked for again."""
+
 
 class Subscription(Connection):
     """The connection, with the mirror's durable consumer.
@@ -71,12 +74,17 @@ class Subscription(Connection):
             hints.cancel()
 
     async def _hints(self, client: Client) -> None:
-        """Tell of documents that changed; without it they are looked at now and then."""
-        with contextlib.suppress(*FAILURES, LostError):
-            await self._ensure_consumer(client, messages.DOCUMENTS, DeliverPolicy.NEW)
-            async for message in pulling.messages_of(client, messages.DOCUMENTS, self._name):
-                self._documents(message.subject, message.data)
-                await message.ack()
+        """Tell of documents that changed; without it they are looked at now and then.
+
+        The broker may end this delivery alone, with the consumer or the stream.
+        """
+        while not client.is_closed:
+            with contextlib.suppress(*FAILURES, LostError):
+                await self._ensure_consumer(client, messages.DOCUMENTS, DeliverPolicy.NEW)
+                async for message in pulling.messages_of(client, messages.DOCUMENTS, self._name):
+                    self._documents(message.subject, message.data)
+                    await message.ack()
+            await asyncio.sleep(HINTS_PAUSE_SECONDS)
 
     async def _ensure_consumer(self, client: Client, stream: str, policy: DeliverPolicy) -> None:
         await pulling.ensure_consumer(client, stream, self._name, policy, MOST_UNACKNOWLEDGED)
