@@ -49,7 +49,8 @@ def caught_up(scheduler: Scheduler, now: float = 0.0) -> bool:
 
 def done(job: Job, tip: int, failure: Kind | None = None) -> Result:
     # No hash: that of the record is not known here.
-    return Result(Tip(tip, "", job.identity), failure and Failure(failure, f"it is {failure}"))
+    failed = None if failure is None else Failure(failure, f"it is {failure}")
+    return Result(Tip(tip, "", job.identity), failed)
 
 
 def take(scheduler: Scheduler, now: float = 0.0) -> Job:
