@@ -75,17 +75,18 @@ class Problems:
             is_written = repository_fences.find(self._terms, repository) is not None
             if not (new or is_written):
                 return
-            if repository not in self.fenced:
+            is_known = repository in self.fenced
+            self.fenced[repository] = fenced
+            self.unpublished[repository] = fenced.operators
+            if not is_written:
+                self._write(fenced)
+            if not is_known:
                 self._say(
                     "repository-fenced",
                     repository=fenced.path,
                     push=f"{repository}.{fenced.number}",
                     reason=fenced.operators,
                 )
-            self.fenced[repository] = fenced
-            self.unpublished[repository] = fenced.operators
-            if not is_written:
-                self._write(fenced)
 
     def recheck(self, repository: str) -> None:
         """Take over that an operator has lifted the fence of a repository (I/O)."""

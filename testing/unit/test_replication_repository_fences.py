@@ -64,6 +64,8 @@ def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
     said: list[str] = []
 
     def say(event: str, **_: Any) -> None:
+        # Who reads of a fence finds it.
+        assert event == "fence-lifted" or repository_fences.find(tmp_path, ID) == FENCED
         said.append(event)
 
     problems = Problems(tmp_path, say)
