@@ -18,10 +18,11 @@ from hgfleet.pushlog import chain
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import events, log_reader, messages, outbox
 from hgfleet.replication.broker import BrokerError
+from hgfleet.replication.given_up_numbers import GivenUpNumbers
 from hgfleet.replication.messages import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from hgfleet.pushlog.log_file import Entry
@@ -65,6 +66,7 @@ class Announcer:
         self._touched: set[str] = set()
         self._sure: set[str] = set()
         """Identities whose positions agree with the stream, as seen by this connection."""
+        self._given_up = GivenUpNumbers(settings.terms)
         self._problems: dict[str, str] = {}
         self._news = asyncio.Event()
         self._started = time.time()
@@ -226,7 +228,12 @@ class Announcer:
             streamed = await self._broker.streamed(repository, messages.EVENTS)
         if tip is None or (streamed is not None and streamed.is_after(tip)):
             begin = float(self._positions.fact(SINCE))
-            tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin)
+            out: dict[int, str] = {}
+            highest = await asyncio.to_thread(self._given_up.highest, repository)
+            if streamed is not None and highest:
+                # Its last event may be of a push that is in this log no more.
+                out = await self._broker.announced(repository)
+            tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin, out)
             if tip.repository not in ("", repository):
                 raise PushlogError(f"the push log belongs to repository {tip.repository}")
             self._positions.announce(repository, tip)
@@ -238,10 +245,11 @@ class Announcer:
         if not events.has_event(record):
             return
         is_public = await asyncio.to_thread(self._is_public, path)
+        highest = await asyncio.to_thread(self._given_up.highest, record.repository)
         _sequence, is_known = await self._broker.publish(
             messages.EVENTS,
             messages.events(record.repository),
-            events.body(record, path, is_public=is_public),
+            events.body(record, path, is_public=is_public, is_again=record.id <= highest),
             {
                 messages.MESSAGE_ID: messages.message_id(record, entry.hash),
                 messages.HASH: entry.hash,
@@ -302,14 +310,16 @@ class Announcer:
         }
 
 
-def _first(store: Path, tip: Tip, streamed: Streamed | None, begin: float) -> Tip:
+def _first(
+    store: Path, tip: Tip, streamed: Streamed | None, begin: float, out: Mapping[int, str]
+) -> Tip:
     """Return the end of the records whose events are out. Raises as `log_reader.read` does."""
     last = log_reader.last(store)
-    if last and events.is_announced(last[0].record, streamed, begin):
+    if not out and last and events.is_announced(last[0], streamed, begin):
         return outbox.after(tip, last)
     while entries := log_reader.read(store, tip.end):
         for entry in entries:
-            if not events.is_announced(entry.record, streamed, begin):
+            if not events.is_announced(entry, streamed, begin, out):
                 return tip
             tip = outbox.after(tip, [entry])
     return tip

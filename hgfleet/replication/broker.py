@@ -141,6 +141,27 @@ class Broker(Connection):
         epoch = streams.epoch_of(found.headers)
         return streams.Streamed(number, epoch, hash_, found.seq or 0)
 
+    async def announced(self, repository: str) -> dict[int, str]:
+        """Return the hashes of a repository's events in the stream, by the numbers of their pushes.
+
+        Of two pushes of one number it is the later event's. Raises BrokerError.
+        """
+        found: dict[int, str] = {}
+        subject, sequence = messages.events(repository), 0
+        try:
+            while True:
+                message = await self._stream_api().get_msg(
+                    messages.EVENTS, sequence + 1, subject, next=True
+                )
+                if number := streams.number_of(message.headers, repository):
+                    found[number] = hash_in(message.headers)
+                sequence = message.seq or 0
+        except nats.js.errors.NotFoundError:
+            return found
+        except FAILURES as error:
+            self.lose(error)
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+
     async def since(self, sequence: int) -> set[str]:
         """Return the repositories of the pushes behind a message; of all, if they are many.
 

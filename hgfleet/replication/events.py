@@ -8,6 +8,7 @@ the client nor the key of the person: those stay on the hosts of the site.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,12 +18,15 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog.record import hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from hgfleet.pushlog.log_file import Entry
     from hgfleet.pushlog.record import Record
     from hgfleet.replication.streams import Streamed
 
 VERSION: Final = 1
+
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 MOST: Final = 100
 """Entries of each list of an event; the counts beside it are those of the whole push."""
@@ -55,15 +59,21 @@ def since(started: float, *, has_events: bool) -> float:
     return started - WEEK_SECONDS if has_events else started
 
 
-def is_announced(record: Record, streamed: Streamed | None, begin: float) -> bool:
-    """Whether a repository's event of this push, or of a later one, is out.
+def is_announced(
+    entry: Entry, streamed: Streamed | None, begin: float, out: Mapping[int, str] | None = None
+) -> bool:
+    """Whether a repository's event of this push, or of a later one of its chain, is out.
 
     `streamed` is the stream's last event of the repository, None without one; `begin` is the result
-    of `since`.
+    of `since`. Where pushes were given up, another push may have the number of one whose event is
+    out: `out` has the hashes of the events in the stream then.
     """
-    if streamed is not None:
-        return (record.epoch, record.id) <= (streamed.epoch, streamed.id)
-    return record.time < begin * 1000
+    record = entry.record
+    if streamed is None:
+        return record.time < begin * 1000
+    if out and out.get(record.id) not in (None, "", entry.hash):
+        return False
+    return (record.epoch, record.id) <= (streamed.epoch, streamed.id)
 
 
 def has_event(record: Record) -> bool:
@@ -71,8 +81,11 @@ def has_event(record: Record) -> bool:
     return record.kind == "push"
 
 
-def body(record: Record, path: str, *, is_public: bool) -> bytes:
-    """Return the event of a push to the repository that is at a path now."""
+def body(record: Record, path: str, *, is_public: bool, is_again: bool = False) -> bytes:
+    """Return the event of a push to the repository that is at a path now.
+
+    `is_again`: a push of its number, or of a later one, was given up before.
+    """
     phases = Counter(new for _node, _old, new in record.phases)
     event: dict[str, Any] = {
         "version": VERSION,
@@ -101,6 +114,8 @@ def body(record: Record, path: str, *, is_public: bool) -> bytes:
         "phases": dict(sorted(phases.items())),
         "obsolete": len(record.markers),
     }
+    if is_again:
+        event["again"] = True
     return json.dumps(event, separators=(",", ":")).encode("ascii")
 
 
@@ -118,14 +133,18 @@ class Event:
     is_public: bool
     body: bytes
     epoch: int = 1
+    hash: str = ""
+    """Of the push, where another one of its number may have had an event."""
 
     @property
     def id(self) -> str:
         """The name of the event, the same each time it is delivered.
 
-        After a promotion another push may have the number of one that was given up.
+        After a promotion or a loss another push may have the number of one that was given up.
         """
         made = f"{self.repository}.{self.number}"
+        if self.hash:
+            return f"{made}.{self.epoch}.{self.hash[:16]}"
         return made if self.epoch == 1 else f"{made}.{self.epoch}"
 
 
@@ -140,6 +159,8 @@ def decode(content: bytes) -> Event:
     path, identity, number = (data.get(name) for name in ("repository", "identity", "push"))
     # An event of the release before has no epoch.
     is_public, epoch = data.get("public"), data.get("epoch", 1)
+    # One whose number was given up is named by its hash too.
+    hash_ = data.get("hash") or "none" if data.get("again") is True else ""
     right = (
         isinstance(path, str)
         and not path_problem(path)
@@ -150,7 +171,8 @@ def decode(content: bytes) -> Event:
         and isinstance(is_public, bool)
         and type(epoch) is int
         and 0 < epoch < 2**31
+        and (not hash_ or (isinstance(hash_, str) and bool(_HASH.fullmatch(hash_))))
     )
     if not right:
         raise ValueError(f"no event of a push: {content!r:.200}")
-    return Event(str(path), str(identity), int(number or 0), bool(is_public), content, epoch)
+    return Event(str(path), str(identity), int(number or 0), bool(is_public), content, epoch, hash_)

@@ -11,9 +11,10 @@ import pytest
 from hgfleet.core.errors import HgfleetError
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import announcer, messages
+from hgfleet.replication import announcer, events, given_up, messages
 from hgfleet.replication.announcer import SINCE, Announcer
 from hgfleet.replication.positions import Positions
+from hgfleet.replication.streams import Streamed
 from hgfleet.replication.visibility import Shown
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def ask(
     """Ask twice for a position; return both, and how the push log was read."""
     read: list[tuple[Tip, object]] = []
 
-    def first(_store: Path, tip: Tip, told: object, begin: float) -> Tip:
-        assert begin == 3.0
+    def first(_store: Path, tip: Tip, told: object, begin: float, out: dict[int, str]) -> Tip:
+        assert (begin, out) == (3.0, {})
         read.append((tip, told))
         return found
 
@@ -56,7 +57,7 @@ def ask(
     positions.note(SINCE, "3.0")
     if known is not None:
         positions.announce(ID, known)
-    settings = SimpleNamespace(lease_seconds=3.0)
+    settings = SimpleNamespace(lease_seconds=3.0, terms=folder)
     made: Any = Announcer
     one = made(settings, positions, broker, None, None, None, None)
 
@@ -125,7 +126,7 @@ def test_an_event_is_of_the_push_that_was_published_and_not_of_another_of_its_nu
 
     positions, shown = Positions(tmp_path), Shown()
     positions.note(SINCE, "3.0")
-    settings = SimpleNamespace(lease_seconds=3.0, repositories=tmp_path)
+    settings = SimpleNamespace(lease_seconds=3.0, repositories=tmp_path, terms=tmp_path)
     broker = SimpleNamespace(publish=publish, stream=None)
     members = SimpleNamespace(live=lambda _: ("hgweb1",), mirrors=("hgweb1",))
     registry = SimpleNamespace(repositories={})
@@ -147,3 +148,70 @@ def test_an_event_is_of_the_push_that_was_published_and_not_of_another_of_its_nu
     else:
         assert sent == []
         assert said == ["unannounced"]
+
+
+def log_of(folder: Path, users: str) -> list[str]:
+    """Write a push log with a push of each user; return the hashes by number, from 1 on."""
+    store = folder / "a/.hg/store"
+    store.mkdir(parents=True, exist_ok=True)
+    lines, hashes = b"", [FIRST]
+    for number, user in enumerate(users, 1):
+        heads = Heads(digest="0" * 64)
+        line = Record(number, ID, "push", user, 4_000, hashes[-1], heads=heads).line()
+        lines += line + b"\n"
+        hashes.append(hash_of(line))
+    (store / "pushlog").write_bytes(lines)
+    return hashes
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(("lost", "after"), [("aaaa", "aaabb"), ("aaaaa", "aabb"), ("aaa", "bbb")])
+def test_pushes_after_a_loss_have_events_and_names_of_their_own(
+    tmp_path: Path, lost: str, after: str, *, is_known: bool
+) -> None:
+    """The last pushes were lost, and other ones recorded before the fence; then it was lifted."""
+    out = dict(enumerate(log_of(tmp_path, lost)))
+    del out[0]
+    given_up.note(tmp_path, 2, [(ID, len(lost), out[len(lost)])])
+    hashes = log_of(tmp_path, after)
+    sent: list[tuple[bytes, dict[str, str]]] = []
+
+    async def publish(*arguments: Any) -> tuple[int, bool]:
+        sent.append(arguments[2:])
+        return len(sent), False
+
+    async def streamed_now(*_: Any) -> Streamed:
+        return Streamed(len(lost), 1, out[len(lost)])
+
+    async def announced(_repository: str) -> dict[int, str]:
+        return out
+
+    positions, shown = Positions(tmp_path), Shown()
+    positions.note(SINCE, "3.0")
+    settings = SimpleNamespace(lease_seconds=3.0, repositories=tmp_path, terms=tmp_path)
+    broker = SimpleNamespace(
+        publish=publish,
+        streamed=streamed_now,
+        announced=announced,
+        stream=SimpleNamespace(has_events=True),
+    )
+    members = SimpleNamespace(live=lambda _: (), mirrors=())
+    served = SimpleNamespace(place=lambda _: "a", registry=lambda: SimpleNamespace(repositories={}))
+    made: Any = Announcer
+    one = made(settings, positions, broker, shown, members, served, lambda *_, **__: None)
+    if is_known:
+        # Of a relay that was killed after the lift.
+        positions.announce(ID, Tip())
+    shown.published(ID, len(after), hashes[-1])
+    one.published(ID, len(after), hashes[-1])
+    asyncio.run(one._look(ID))
+    positions.close()
+    first = after.index("b") + 1
+    expected = range(first, len(after) + 1)
+    found = [events.decode(body) for body, _ in sent]
+    assert [one.number for one in found] == list(expected)
+    assert [headers[messages.HASH] for _, headers in sent] == hashes[first:]
+    # Receivers know the names of the lost ones.
+    names = [one.id for one in found]
+    last = len(lost)
+    assert names == [f"{ID}.{n}.1.{hashes[n][:16]}" if n <= last else f"{ID}.{n}" for n in expected]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.pushlog.log_file import Tip
+from hgfleet.pushlog.log_file import Entry, Tip
 from hgfleet.pushlog.record import Heads, Record, hash_of
 from hgfleet.replication import events, messages
 from hgfleet.replication.positions import Positions
@@ -33,6 +33,11 @@ def record(number: int = 2, **more: object) -> Record:
         "heads": Heads(digest="0" * 64),
     }
     return Record(**(fields | more))  # type: ignore[arg-type]
+
+
+def entry(number: int, **more: object) -> Entry:
+    made = record(number, **more)
+    return Entry(0, made.line(), made)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +70,21 @@ def test_events_go_on_where_the_stream_is_or_where_the_relay_began() -> None:
     now = 1_795_440_000.0
     assert events.since(now, has_events=False) == now
     assert events.since(now, has_events=True) == now - 7 * 24 * 3600
-    assert events.is_announced(record(3), Streamed(3), now)
-    assert not events.is_announced(record(4), Streamed(3), now)
+    assert events.is_announced(entry(3), Streamed(3), now)
+    assert not events.is_announced(entry(4), Streamed(3), now)
     # A promotion gave up the push that the event was of.
-    assert not events.is_announced(record(3, epoch=2), Streamed(3), now)
-    assert events.is_announced(record(2), Streamed(1, 2), now)
+    assert not events.is_announced(entry(3, epoch=2), Streamed(3), now)
+    assert events.is_announced(entry(2), Streamed(1, 2), now)
     assert Streamed(2, 2).is_after(Tip(3))
     assert not Streamed(3).is_after(Tip(2, epoch=2))
-    assert not events.is_announced(record(4), None, now)
-    assert events.is_announced(record(4), None, now + 1)
+    assert not events.is_announced(entry(4), None, now)
+    assert events.is_announced(entry(4), None, now + 1)
+    # The event in the stream is of another push; of some it has none any more, or no hash.
+    lost, kept = {3: "ab" * 32}, {2: "", 3: entry(3).hash}
+    assert not events.is_announced(entry(3), Streamed(4), now, lost)
+    for number in (2, 3):
+        assert events.is_announced(entry(number), Streamed(4), now, kept)
+    assert events.is_announced(entry(2), Streamed(4), now, lost)
 
 
 def test_adoptions_and_removals_are_no_pushes() -> None:
@@ -135,6 +146,13 @@ def test_an_event_is_read_as_it_was_written() -> None:
     found = events.decode(content)
     assert (found.path, found.repository, found.number) == ("team/tool", IDENTITY, 7)
     assert (found.is_public, found.id, found.body) == (False, f"{IDENTITY}.7", content)
+    again = events.body(record(7), "team/tool", is_public=False, is_again=True)
+    assert json.loads(again) == json.loads(content) | {"again": True}
+    assert events.decode(again).id == f"{IDENTITY}.7.1.{json.loads(again)['hash'][:16]}"
+    for hash_ in ("x", None, 7, "AB" * 32):
+        wrong = json.loads(again) | {"hash": hash_}
+        with pytest.raises(ValueError, match="no event of a push"):
+            events.decode(json.dumps(wrong).encode())
 
 
 @pytest.mark.parametrize(

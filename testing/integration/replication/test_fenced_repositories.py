@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import pytest
 
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog import log_file, repository_fence
+from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import (
     cli,
     connection,
@@ -28,6 +30,7 @@ from hgfleet.replication import (
     repository_fences,
     status,
 )
+from hgfleet.replication import events as push_events
 from hgfleet.replication.epochs import ClaimedError
 from hgfleet.replication.lifting import FenceStaysError
 from hgfleet.replication.promotion import parse_accepted
@@ -370,6 +373,37 @@ def test_a_lift_that_ends_before_its_term_gives_no_push_up(
             record = primary.record(TOOL, epoch=term.epoch, user="bob")
             said = await pushed(primary, TOOL, record)
             assert said.startswith("push 3 recorded; visible on 0/1 mirrors")
+
+    asyncio.run(story())
+
+
+def test_pushes_between_a_loss_and_its_fence_have_events_after_the_lift(
+    primary: Primary, broker: Broker
+) -> None:
+    def record(user: str) -> Record:
+        return primary.record(TOOL, user=user, time=int(time.time() * 1000))
+
+    async def story() -> None:
+        async with Mirror("hgweb1", broker):
+            async with relaying(primary) as relay:
+                await until("the lease", lambda: "mirror-joined" in events(relay))
+                for _ in range(3):
+                    await pushed(primary, TOOL, record("alice"))
+                await until("3 events", lambda: events(relay).count("announced") == 3)
+            put_back(primary, 2)
+            made = [record("bob") for _ in range(2)]
+            async with relaying(primary, scan_seconds=0.1) as relay:
+                await until("it is fenced", lambda: "repository-fenced" in events(relay))
+                losses = [parse_accepted("team/tool@3")]
+                await lifting.lift(primary.settings, None, fence_of(primary), losses)
+                await until("2 more events", lambda: events(relay).count("announced") == 2)
+        found = await stream_of(broker, messages.EVENTS)
+        assert ids(found) == [f"{ID}.{number}" for number in (1, 2, 3, 2, 3)]
+        assert [json.loads(body)["user"] for _, body in found] == ["alice"] * 3 + ["bob"] * 2
+        names = [push_events.decode(body).id for _, body in found]
+        assert names[:3] == [f"{ID}.{number}" for number in (1, 2, 3)]
+        hashes = [hash_of(one.line())[:16] for one in made]
+        assert names[3:] == [f"{ID}.{n}.1.{hash_}" for n, hash_ in zip((2, 3), hashes, strict=True)]
 
     asyncio.run(story())
 
