@@ -139,6 +139,7 @@ def update(
             writer.remember(text.encode())
             # The folder is setgid: the group that may read the file is the folder's group.
             files.replace_at(folder, name, text, mode=0o640, temporary=f"{name}.new")
+            writer.done()
 
 
 def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:

@@ -91,7 +91,8 @@ class Memory:
     generation: Generation | None = None
     sha256: str = ""
     before: str = ""
-    """The sha256 of the version that it replaces, which a kill may have left in its place."""
+    """The sha256 of the version that it replaces, which a kill may have left in its place; "" as
+    soon as the version of this memory is in its place."""
     epoch: int = 0
     """Of the primary that made it here; 0 where it was taken from a primary."""
     refused: str = ""
@@ -168,6 +169,11 @@ def has_gone_back(memory: Memory, here: Version) -> bool:
         return False
     is_older = here.generation < memory.generation
     return is_older and here.sha256 not in (memory.sha256, memory.before)
+
+
+def settled(memory: Memory) -> Memory:
+    """Return the memory of a version that is in its place: no kill has left the one before it."""
+    return replace(memory, before="")
 
 
 def following(memory: Memory, epoch: int, *, begins: bool = False) -> Memory:
@@ -266,6 +272,16 @@ def write(folder: int, document: str, memory: Memory) -> None:
     files.replace_at(folder, name_of(document), text(memory), mode=MODE)
 
 
+def settle(folder: int, document: str) -> None:
+    """Note that the version which is remembered is in its place, on the disk."""
+    memory = read(folder, document)
+    if memory.before:
+        # Not durable: a crash leaves the memory from before, or none, and the document that is
+        # there says the same as this one.
+        content = text(settled(memory))
+        files.replace_at(folder, name_of(document), content, mode=MODE, durable=False)
+
+
 class Writer:
     """The next version of a document, for who holds its lock on the primary."""
 
@@ -276,6 +292,9 @@ class Writer:
         memory = read(folder, name)
         if here is not None and has_gone_back(memory, here):
             raise went_back(name, here.generation, memory.generation)
+        if here is not None and here.sha256 == memory.sha256:
+            # Its writer was killed after it wrote it.
+            settle(folder, name)
         self._memory = known(memory, here)
         self.is_mine = here is not None and here.sha256 in (memory.sha256, memory.before)
         """A writer of this release wrote the document, and nothing has changed it since."""
@@ -293,6 +312,10 @@ class Writer:
         made = following(self._memory, self._epoch)
         made = replace(made, sha256=digest(content), before=self._before)
         write(self._folder, self._name, made)
+
+    def done(self) -> None:
+        """Note that the next version is written: the one before it is no killed writer's now."""
+        settle(self._folder, self._name)
 
 
 def begin_term(folder: int, name: str, here: Version | None, epoch: int) -> None:

@@ -259,6 +259,7 @@ def change(
     # That the file exists: a kill in between is no loss.
     files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
     files.replace_at(folder, LAST, text, mode=MODE, durable=False)
+    writer.done()
 
 
 def _epoch(file: Path | str) -> int:

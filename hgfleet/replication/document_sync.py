@@ -152,7 +152,9 @@ class DocumentSync:
         make_folders(self._settings.dynamic.parent, TOKENS_FOLDER)
         with files.open_folder(guard.place.parent) as folder:
             guard.take(folder, generation.version(content.getvalue()))
-        return self._write(documents.TOKENS, content.getvalue())
+            is_new = self._write(documents.TOKENS, content.getvalue())
+            guard.taken(folder)
+        return is_new
 
     def _first_registry(self, guard: GenerationGuard) -> None:
         """Replace the registry by a later one that can be read; else the old one stays."""
@@ -166,6 +168,7 @@ class DocumentSync:
             with contextlib.suppress(RegistryError):
                 missing.note(dynamic, folder, user_repositories.load(dynamic), coming)
             self._write(documents.REGISTRY, content.getvalue())
+            guard.taken(folder)
             (dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
 
     def _write(self, name: str, content: bytes) -> bool:

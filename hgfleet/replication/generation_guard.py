@@ -48,6 +48,10 @@ class GenerationGuard:
         if there.generation is not None:
             self._note(folder, memory, replace(_taken(there), before=here.sha256 if here else ""))
 
+    def taken(self, folder: int) -> None:
+        """Note that the version which `take` noted is written."""
+        generation.settle(folder, self.place.name)
+
     def agree(self) -> None:
         """Note that the primary has the version of this mirror: it has not gone back after all."""
         if not self.refused:

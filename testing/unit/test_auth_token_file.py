@@ -96,6 +96,19 @@ def test_tokens_have_a_generation_and_do_not_go_back(tmp_path: Path) -> None:
     assert list(token_file.load(str(file))) == ["aaaaaaaa"]
 
 
+def test_tokens_that_are_put_back_by_one_version_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    with token_file.update(str(file)) as kept:
+        kept.update(aaaaaaaa=TOKEN, bbbbbbbb=TOKEN)
+    older = file.read_bytes()
+    with token_file.update(str(file)) as kept:
+        del kept["bbbbbbbb"]
+    file.write_bytes(older)
+    with pytest.raises(token_file.TokensError, match=r"got generation 1.1, expected 1.2"):
+        token_file.renew(str(file))
+    assert file.read_bytes() == older
+
+
 def test_tokens_of_a_release_before_get_a_generation_later_than_all(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     token_file.renew(str(file))

@@ -139,6 +139,25 @@ def test_a_killed_writer_has_not_gone_back() -> None:
     assert not generation.has_gone_back(memory, Version(NEW, "x"))
 
 
+def test_a_version_that_was_written_is_gone_back_from_by_one(tmp_path: Path) -> None:
+    texts = [json.dumps({generation.KEY: Generation(1, one).to_json()}).encode() for one in (1, 2)]
+    older, newest = (generation.version(text) for text in texts)
+    with files.open_folder(tmp_path) as folder:
+        writer = generation.Writer(folder, "registry.json", older, 1)
+        writer.remember(texts[1])
+        # Killed here, its next writer goes on.
+        assert generation.Writer(folder, "registry.json", older, 1).is_mine
+        writer.done()
+        with pytest.raises(RegistryError, match=r"got generation 1.1, expected 1.2"):
+            generation.Writer(folder, "registry.json", older, 1)
+        # Killed after it wrote the document: who opens it next knows that it is there.
+        writer.remember(texts[1])
+        assert generation.Writer(folder, "registry.json", newest, 1).is_mine
+        assert generation.read(folder, "registry.json").before == ""
+        with pytest.raises(RegistryError, match=r"got generation 1.1, expected 1.2"):
+            generation.Writer(folder, "registry.json", older, 1)
+
+
 def test_a_memory_survives_in_its_file(tmp_path: Path) -> None:
     memory = Memory(NEW, "60", "59", 1, "it is older", "50", {"59": "59"}, went_back=True)
     with files.open_folder(tmp_path) as folder:

@@ -58,7 +58,8 @@ class Documents(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         self.former.append(self.text)
-        self.memory, self.text = self.next((*self.text.changes, f"{next(self.count)}"))
+        memory, self.text = self.next((*self.text.changes, f"{next(self.count)}"))
+        self.memory = generation.settled(memory)
 
     @precondition(lambda self: not self.is_refused())
     @rule()
@@ -70,7 +71,8 @@ class Documents(RuleBasedStateMachine):
     def renew(self) -> None:
         known = generation.known(self.memory, self.text.version)
         if generation.is_due(known, self.text.version, self.epoch):
-            self.memory, self.text = self.next(self.text.changes)
+            memory, self.text = self.next(self.text.changes)
+            self.memory = generation.settled(memory)
 
     @precondition(lambda self: not self.is_refused())
     @rule()
@@ -99,8 +101,8 @@ class Documents(RuleBasedStateMachine):
     @rule()
     def put_an_older_one_in_place(self) -> None:
         older = self.former.pop(0)
-        # The version before the newest is what a killed writer leaves.
-        if older.version.sha256 != self.memory.before and older.version.generation is not None:
+        # The age of one without a generation is seen by its content alone (`auth/token_file.py`).
+        if older.version.generation is not None:
             self.text = older
 
     @rule()
@@ -112,7 +114,8 @@ class Documents(RuleBasedStateMachine):
         known = generation.known(self.memory, self.text.version)
         begun = generation.following(known, self.epoch, begins=True)
         self.memory = replace(begun, before=self.text.version.sha256)
-        self.memory, self.text = self.next(self.text.changes)
+        memory, self.text = self.next(self.text.changes)
+        self.memory = generation.settled(memory)
 
     def look(self, *, is_killed: bool) -> None:
         here = self.mirror.version if self.mirror is not None else None
@@ -126,6 +129,7 @@ class Documents(RuleBasedStateMachine):
             before = here.sha256 if here is not None else ""
             self.mirrored = Memory(there.generation, there.sha256, before, past=there.past)
         if not is_killed:
+            self.mirrored = generation.settled(self.mirrored)
             self.mirror = self.text
             self.taken.append(self.text)
 

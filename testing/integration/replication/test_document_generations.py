@@ -236,6 +236,25 @@ def test_older_tokens_do_not_come_back(pair: Pair) -> None:
     assert not pair.sync.held().refused
 
 
+def test_a_mirror_that_took_a_version_does_not_go_back_by_one_as_the_primary(pair: Pair) -> None:
+    pair.create("people/bob/a")
+    pair.change_tokens("aaaaaaaa", "bbbbbbbb")
+    pair.sync.run()
+    places = [pair.mirror.dynamic, pair.mirror.dynamic.parent / "tokens/tokens.json"]
+    older = [place.read_bytes() for place in places]
+    pair.create("people/bob/b")
+    pair.change_tokens("aaaaaaaa")
+    pair.sync.run()
+    for place, content in zip(places, older, strict=True):
+        assert generation.read_beside(place).before == ""
+        place.write_bytes(content)
+    settings = replace(pair.mirror.settings, terms=pair.folder)
+    (pair.folder / EPOCH).write_text(term.write(2, "hgweb1"))
+    problems = Renewal(settings).run()
+    assert all("got generation 1.1, expected 1.2" in problems[name] for name in problems)
+    assert set(problems) == {"registry", "tokens"}
+
+
 def test_a_rebuilt_mirror_takes_what_it_gets(pair: Pair) -> None:
     pair.create("people/bob/a")
     pair.backup()
