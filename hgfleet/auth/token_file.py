@@ -7,7 +7,8 @@
 `owner_ids` has the person id of the owner (the entryUUID of the directory) by token: a token works
 for the person who made it, and not for a later one of that name. It stands apart because a mirror
 of the release before takes no token with a further value. `generation` says which version of the
-file it is (`core/generation.py`).
+file it is (`core/generation.py`). A file without one, as a release before writes it, is an older
+one if it has a token that was removed: `.tokens-last.json` has the ids that were written last.
 
 The SSH shell writes it as the user hg; `hgfleet-auth` reads it as hgauth, and notices each change
 by the file's stat, so that a token is good, or no longer good, with the next request.
@@ -23,18 +24,19 @@ import os
 import re
 import threading
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment
+from hgfleet.auth.tokens import Token, Tokens, digest, is_token, moment, stamp_of
 from hgfleet.core import files, generation, paths
 from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.core.names import is_person_id
 from hgfleet.pushlog import term
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 PATH: Final = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
 """In a folder of its own: its group, hgauth, becomes the group of each new version of the file."""
@@ -42,6 +44,9 @@ PATH: Final = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
 FORMAT: Final = 1
 LARGEST_FILE: Final = 64 * 1024 * 1024
 """Bytes; 200,000 tokens."""
+
+LAST: Final = ".tokens-last.json"
+"""Beside the file: the ids in it as a writer of this release wrote it last, and when."""
 
 _ID = re.compile(r"[a-z2-7]{8}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -133,13 +138,50 @@ def update(
             writer = generation.Writer(folder, name, _version(path), term.epoch(os.fspath(epoch)))
         except HgfleetError as error:
             raise TokensError(str(error)) from error
+        if writer.may_be_older and (back := came_back(_last(path), before)):
+            raise TokensError(str(writer.has_gone_back(f"token {min(back)} that was removed")))
         yield tokens
         if tokens != before or (renews and writer.is_due):
             text = dump(tokens, writer.next())
             writer.remember(text.encode())
             # The folder is setgid: the group that may read the file is the folder's group.
             files.replace_at(folder, name, text, mode=0o640, temporary=f"{name}.new")
+            files.replace_at(folder, LAST, _note(tokens), mode=0o640, durable=False)
             writer.done()
+
+
+class Last(NamedTuple):
+    """The ids of the tokens that a writer of this release wrote last, and when."""
+
+    ids: Collection[str]
+    written: datetime
+
+
+def came_back(last: Last | None, tokens: Tokens) -> list[str]:
+    """Return the tokens that were there before the last ones were written, and not among these.
+
+    One that was made since is of a session of the release before.
+    """
+    if last is None:
+        return []
+    return [
+        name
+        for name, token in tokens.items()
+        if name not in last.ids and moment(token.created) < last.written
+    ]
+
+
+def _note(tokens: Tokens) -> str:
+    return json.dumps({"tokens": sorted(tokens), "written": stamp_of(datetime.now(UTC))}) + "\n"
+
+
+def _last(path: str) -> Last | None:
+    """Return what was written last, None without it: after a crash it may be anything."""
+    try:
+        data = json.loads(Path(path).with_name(LAST).read_bytes())
+        return Last(frozenset(map(str, data["tokens"])), moment(data["written"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:

@@ -128,8 +128,8 @@ def create(
         owner=owner.name,
         sha256=digest(secret),
         description=description,
-        created=_stamp(now),
-        expires=_stamp(now + timedelta(days=days)),
+        created=stamp_of(now),
+        expires=stamp_of(now + timedelta(days=days)),
         owner_id=owner.person_id,
     )
     return kept, identity, secret
@@ -148,7 +148,8 @@ def of_owner(tokens: Mapping[str, Token], owner: Principal, now: datetime) -> To
     return {n: t for n, t in tokens.items() if owner.owns(t) and t.is_kept(now)}
 
 
-def _stamp(when: datetime) -> str:
+def stamp_of(when: datetime) -> str:
+    """Return a time as tokens have it."""
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -171,6 +171,18 @@ def has_gone_back(memory: Memory, here: Version) -> bool:
     return is_older and here.sha256 not in (memory.sha256, memory.before)
 
 
+def may_be_older(memory: Memory, here: Version) -> bool:
+    """Whether only its content tells how old a document is: its generation is not a later one.
+
+    Another program than a writer of this release wrote it, and no operator lets it count.
+    """
+    if here.sha256 in (memory.sha256, memory.before):
+        return False
+    if here.generation is None:
+        return True
+    return memory.generation is not None and here.generation <= memory.generation
+
+
 def settled(memory: Memory) -> Memory:
     """Return the memory of a version that is in its place: no kill has left the one before it."""
     return replace(memory, before="")
@@ -291,13 +303,15 @@ class Writer:
         self._before = here.sha256 if here is not None else ""
         memory = read(folder, name)
         if here is not None and has_gone_back(memory, here):
-            raise went_back(name, here.generation, memory.generation)
+            raise went_back(name, f"generation {here.generation}", memory.generation)
         if here is not None and here.sha256 == memory.sha256:
             # Its writer was killed after it wrote it.
             settle(folder, name)
         self._memory = known(memory, here)
         self.is_mine = here is not None and here.sha256 in (memory.sha256, memory.before)
         """A writer of this release wrote the document, and nothing has changed it since."""
+        self.may_be_older = here is not None and may_be_older(memory, here)
+        """Another program wrote it, and nothing but its content tells how old it is."""
         self.is_due = here is not None and is_due(self._memory, here, epoch)
         """It needs another generation, also without a change."""
 
@@ -312,6 +326,10 @@ class Writer:
         made = following(self._memory, self._epoch)
         made = replace(made, sha256=digest(content), before=self._before)
         write(self._folder, self._name, made)
+
+    def has_gone_back(self, got: str) -> RegistryError:
+        """Return the error for a document that may be older, and is so by its content."""
+        return went_back(self._name, got, self._memory.generation)
 
     def done(self) -> None:
         """Note that the next version is written: the one before it is no killed writer's now."""
@@ -328,10 +346,10 @@ def begin_term(folder: int, name: str, here: Version | None, epoch: int) -> None
     write(folder, name, replace(begun, before=here.sha256 if here is not None else ""))
 
 
-def went_back(name: str, there: Generation | None, newest: Generation | None) -> RegistryError:
+def went_back(name: str, got: str, newest: Generation | None) -> RegistryError:
     """Return the error for a document of the primary that has gone back."""
     return RegistryError(
-        f"{name}: got generation {there}, expected {newest}, which this host wrote: an older "
-        "version is in its place, as after a restore by hand; nothing is changed. Operators: put "
-        "the newest one back, or let this one count by `hgfleet replication begin-term`"
+        f"{name}: got {got}, expected {newest or 'the newest version'}, which this host wrote: an "
+        "older version is in its place, as after a restore by hand; nothing is changed. Operators: "
+        "put the newest one back, or let this one count by `hgfleet replication begin-term`"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from hgfleet.auth import token_file, tokens
 from hgfleet.auth.tokens import Token
 from hgfleet.core import generation
 from hgfleet.core.errors import UsageError
+from hgfleet.core.generation import Generation
 from hgfleet.core.principal import Principal
 
 if TYPE_CHECKING:
@@ -109,14 +111,70 @@ def test_tokens_that_are_put_back_by_one_version_are_refused(tmp_path: Path) -> 
     assert file.read_bytes() == older
 
 
+@pytest.mark.parametrize("is_bare", [True, False])
+def test_a_token_that_was_revoked_does_not_come_back_with_an_older_file(
+    tmp_path: Path, is_bare: bool
+) -> None:
+    """Of before the upgrade: it has no generation. Or of another copy with the same number."""
+    file = tmp_path / "tokens.json"
+    file.write_text(token_file.dump({"aaaaaaaa": TOKEN, "bbbbbbbb": TOKEN}))
+    token_file.renew(str(file))
+    with token_file.update(str(file)) as kept:
+        del kept["bbbbbbbb"]
+    version = Generation(1, 2).to_json()
+    older = token_file.dump({"bbbbbbbb": TOKEN}, {} if is_bare else version)
+    file.write_text(older)
+    for change in (token_file.update(str(file)), token_file.update(str(file), renews=True)):
+        with (
+            pytest.raises(token_file.TokensError, match=r"token bbbbbbbb .* expected 1\.2"),
+            change,
+        ):
+            pass
+    assert file.read_text() == older
+    token_file.begin_term(str(file))
+    assert list(token_file.load(str(file))) == ["bbbbbbbb"]
+    # From then on it counts.
+    token_file.renew(str(file))
+    with token_file.update(str(file)) as kept:
+        del kept["bbbbbbbb"]
+
+
+def test_a_token_that_a_release_before_made_is_not_an_older_one(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    with token_file.update(str(file)) as kept:
+        kept["aaaaaaaa"] = TOKEN
+    made = replace(TOKEN, created=tokens.stamp_of(datetime.now(UTC)))
+    file.write_text(token_file.dump({"aaaaaaaa": TOKEN, "bbbbbbbb": made}))
+    token_file.renew(str(file))
+    assert generation.version(file.read_bytes()).generation == (1, 2)
+    # One that another host made, and that is newer, is no older one.
+    (tmp_path / ".tokens-last.json").write_text('{"tokens": [], "written": "2099-01-01T00:00:00Z"}')
+    file.write_text(token_file.dump({"cccccccc": TOKEN}, Generation(2, 9).to_json()))
+    token_file.renew(str(file))
+    assert list(token_file.load(str(file))) == ["cccccccc"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"tokens": 7}', '{"tokens": [], "written": "x"}'])
+def test_a_damaged_note_of_the_last_tokens_is_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tokens.json"
+    with token_file.update(str(file)) as kept:
+        kept["aaaaaaaa"] = TOKEN
+    (tmp_path / ".tokens-last.json").write_text(text)
+    file.write_text(token_file.dump({"bbbbbbbb": TOKEN}))
+    token_file.renew(str(file))
+    assert list(token_file.load(str(file))) == ["bbbbbbbb"]
+
+
 def test_tokens_of_a_release_before_get_a_generation_later_than_all(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     token_file.renew(str(file))
     assert not file.exists()
     with token_file.update(str(file)) as kept:
         kept["aaaaaaaa"] = TOKEN
+    with token_file.update(str(file)) as kept:
+        kept["bbbbbbbb"] = TOKEN
     file.write_text(token_file.dump({"bbbbbbbb": TOKEN}))
     for _ in range(2):
         token_file.renew(str(file))
-        assert generation.version(file.read_bytes()).generation == (1, 2)
+        assert generation.version(file.read_bytes()).generation == (1, 3)
     assert list(token_file.load(str(file))) == ["bbbbbbbb"]
