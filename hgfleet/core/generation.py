@@ -308,8 +308,11 @@ class Writer:
             # Its writer was killed after it wrote it.
             settle(folder, name)
         self._memory = known(memory, here)
-        self.is_mine = here is not None and here.sha256 in (memory.sha256, memory.before)
-        """A writer of this release wrote the document, and nothing has changed it since."""
+        mine = (memory.sha256, memory.before) if memory.sha256 else ()
+        self.is_mine = here is not None and here.sha256 in mine
+        """A writer of this release wrote the document, and nothing has changed it since.
+
+        A document that an operator lets count is not: what it lacks is noted."""
         self.may_be_older = here is not None and may_be_older(memory, here)
         """Another program wrote it, and nothing but its content tells how old it is."""
         self.is_due = here is not None and is_due(self._memory, here, epoch)

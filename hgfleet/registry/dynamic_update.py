@@ -298,7 +298,10 @@ def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the registry begin a term: it counts as the newest one, whichever mirrors have."""
+    """Have the registry begin a term: it counts as the newest one, whichever mirrors have.
+
+    What an older one lacks is noted; what was deleted since stays so, where it has no entry.
+    """
     if not os.path.lexists(path):
         return
     with locked(path) as folder:

@@ -347,6 +347,33 @@ def test_an_older_registry_in_the_place_of_the_newest_is_changed_by_nobody(file:
     written(file, people__bob__a=BOB)
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_an_older_registry_lacks_is_noted_as_an_operator_lets_it_count(
+    file: Path, is_killed: bool
+) -> None:
+    written(file, people__bob__x=BOB)
+    older = file.read_bytes()
+    with dynamic_update.update(file) as entries:
+        entries["people/bob/y"] = replace(BOB, identity=IDENTITY)
+        entries.note_purged(OTHER)
+    file.write_bytes(older)
+    if is_killed:
+        # Between the term and the registry: the relay goes on.
+        with dynamic_update.locked(file) as folder:
+            here = generation.version(older)
+            generation.begin_term(folder, file.name, here, 1)
+        dynamic_update.renew(file)
+    else:
+        dynamic_update.begin_term(file)
+    after = user_repositories.load(file)
+    assert list(after.repositories) == ["people/bob/x"]
+    assert list(after.purged) == [OTHER]
+    assert [note.path for note in missing.load(file).values()] == ["people/bob/y"]
+    # A term of the newest registry loses nothing.
+    dynamic_update.begin_term(file)
+    assert list(missing.load(file)) == [IDENTITY]
+
+
 def test_deletions_are_bounded_and_an_operator_forgets_old_ones(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
