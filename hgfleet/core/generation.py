@@ -3,9 +3,10 @@
 A generation is a term and a number. The primary's writer makes one for each change, under the lock
 of the document: the number is one more than ever before, the term begins anew with each epoch of a
 primary. It is in the document (`"generation": {"number": 7, "past": {"6": "9f..."}, "term": 1}`),
-so it travels with it, and outlives brokers. A document without one is of a release before, and
-older than any other. `past` has the digests of the versions before it, since a number says nothing
-without its content: a restored primary that writes on gives a number a second time.
+with its epoch where that is not its term, so it travels with it, and outlives brokers. A document
+without one is of a release before, and older than any other. `past` has the digests of the versions
+before it, since a number says nothing without its content: a restored primary that writes on gives
+a number a second time.
 
 Each host remembers the newest that it has made or taken in a file beside the document, which is
 written first: a number is never used again, also after a kill, and a document that went back is
@@ -51,20 +52,33 @@ class Generation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.term}.{self.number}"
 
-    def to_json(self, past: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-        """Return it as a document has it, its keys in order."""
-        return {"number": self.number, **({"past": dict(past)} if past else {}), "term": self.term}
+    def to_json(
+        self, past: Mapping[str, str] = MappingProxyType({}), epoch: int = 0
+    ) -> dict[str, Any]:
+        """Return it as a document has it, its keys in order; with an epoch of another number."""
+        of_epoch = {"epoch": epoch} if epoch not in (0, self.term) else {}
+        of_past = {"past": dict(past)} if past else {}
+        return {**of_epoch, "number": self.number, **of_past, "term": self.term}
 
 
 def of(value: object) -> Generation | None:
     """Return the generation that a document names; None for one that makes no sense."""
     if not isinstance(value, dict):
         return None
-    term: Any = value.get("term")
-    number: Any = value.get("number")
-    if not all(type(one) is int and 1 <= one <= HIGHEST for one in (term, number)):
-        return None
-    return Generation(term, number)
+    term, number = _number(value.get("term")), _number(value.get("number"))
+    return Generation(term, number) if term and number else None
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int and 1 <= value <= HIGHEST else 0
+
+
+def epoch_of(value: object) -> int:
+    """Return the epoch in which a version was made: its term, or what it names; 0 for unknown."""
+    made = of(value)
+    if made is None or not isinstance(value, dict):
+        return 0
+    return _number(value.get("epoch")) or made.term
 
 
 def past_of(value: object) -> dict[str, str]:
@@ -132,11 +146,13 @@ class Version(NamedTuple):
     generation: Generation | None
     sha256: str
     past: Mapping[str, str] = MappingProxyType({})
+    epoch: int = 0
+    """Of the primary that made it; a term that an operator has begun is later than its epoch."""
 
     @classmethod
     def of(cls, value: object, content: bytes) -> Version:
         """Return the version of a document, given the generation that it names."""
-        return cls(of(value), digest(content), past_of(value))
+        return cls(of(value), digest(content), past_of(value), epoch_of(value))
 
 
 def version(content: bytes) -> Version:
@@ -157,7 +173,7 @@ def known(memory: Memory, here: Version | None) -> Memory:
         return memory
     if memory.generation is not None and memory.generation >= here.generation:
         return memory
-    return Memory(here.generation, here.sha256, epoch=here.generation.term, past=here.past)
+    return Memory(here.generation, here.sha256, epoch=here.epoch, past=here.past)
 
 
 def has_gone_back(memory: Memory, here: Version) -> bool:
@@ -322,7 +338,7 @@ class Writer:
         """Return the generation of the next version, as the document has it."""
         made = following(self._memory, self._epoch)
         assert made.generation is not None
-        return made.generation.to_json(made.past)
+        return made.generation.to_json(made.past, made.epoch)
 
     def remember(self, content: bytes) -> None:
         """Remember the next version, before it is written."""

@@ -31,7 +31,7 @@ def test_what_is_no_generation_is_none(value: object) -> None:
 
 def test_a_generation_is_read_as_it_was_written() -> None:
     text = json.dumps({generation.KEY: NEW.to_json()}).encode()
-    assert generation.version(text) == Version(NEW, generation.digest(text))
+    assert generation.version(text) == Version(NEW, generation.digest(text), epoch=1)
     assert generation.version(b"{").generation is None
     assert generation.version(b"[]").generation is None
 
@@ -126,8 +126,34 @@ def test_a_memory_is_as_new_as_its_document() -> None:
     assert generation.known(HERE, None) == HERE
     assert generation.known(HERE, Version(None, "x")) == HERE
     assert generation.known(HERE, Version(OLD, "x")) == HERE
-    there = Version(Generation(2, 61), "x")
+    there = Version(Generation(3, 61), "x", epoch=2)
     assert generation.known(HERE, there) == Memory(there.generation, "x", epoch=2)
+
+
+def test_a_document_names_the_epoch_of_a_term_that_is_later() -> None:
+    """An operator has begun a term; then a restore, or a promotion, begins an epoch."""
+    begun = generation.following(Memory(NEW, "60", epoch=1), 1, begins=True)
+    assert begun.generation is not None
+    content = json.dumps({generation.KEY: begun.generation.to_json(begun.past, 1)}).encode()
+    here = generation.version(content)
+    assert here == Version(begun.generation, generation.digest(content), begun.past, 1)
+    # The copy of a mirror, on a host that has no memory of it.
+    known = generation.known(Memory(), here)
+    assert known.epoch == 1
+    made = generation.following(known, 2)
+    assert made.generation == (3, 62)
+    assert generation.is_due(known, here, 2)
+    later = Memory(Generation(2, 63), "63")
+    assert generation.decide(later, Version(made.generation, "x", made.past)) == Decision()
+    # In the same epoch it may be an older copy, and begins none.
+    assert generation.following(known, 1).generation == (2, 62)
+
+
+@pytest.mark.parametrize("epoch", [None, 0, -1, True, "1", 10**16])
+def test_the_epoch_of_a_document_is_its_term_where_it_names_no_other(epoch: object) -> None:
+    value = {"term": 2, "number": 60, "epoch": epoch}
+    assert Version.of(value, b"").epoch == 2
+    assert "epoch" not in Generation(2, 60).to_json({}, 2)
 
 
 def test_a_killed_writer_has_not_gone_back() -> None:

@@ -42,7 +42,7 @@ class Documents(RuleBasedStateMachine):
     @staticmethod
     def made(memory: Memory, changes: Changes) -> Text:
         digest = generation.digest(repr((memory.generation, changes)).encode())
-        return Text(Version(memory.generation, digest, memory.past), changes)
+        return Text(Version(memory.generation, digest, memory.past, memory.epoch), changes)
 
     def is_refused(self) -> bool:
         return generation.has_gone_back(self.memory, self.text.version)
