@@ -254,12 +254,14 @@ def decide(memory: Memory, there: Version) -> Decision:
     if its < have:
         return Decision(f"generation {its} of the primary is older; {keeps}", went_back=True)
     mine = memory.sha256[:_DIGITS]
-    if its.term == have.term and mine and there.past.get(str(have.number), mine) != mine:
+    named = there.past.get(str(have.number), "") if mine else ""
+    if its.term == have.term and named and named != mine:
         return Decision(
             f"generation {its} of the primary follows another version {have}; {keeps}",
             went_back=True,
         )
-    if memory.went_back and its.term <= have.term:
+    # It has come back where it follows this mirror's version: the digest says that it has had it.
+    if memory.went_back and its.term <= have.term and not (named and named == mine):
         return Decision(
             f"generation {its} of the primary is of a term in which it went back; {keeps}",
             went_back=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +97,17 @@ def test_a_term_in_which_the_primary_went_back_is_over() -> None:
     assert generation.decide(seen, Version(None, "x")).went_back
     assert generation.decide(seen, Version(Generation(2, 51), "x")) == Decision()
     assert generation.decide(seen, Version(NEW, "60")) == Decision()
+
+
+def test_a_primary_that_follows_the_version_of_this_mirror_has_come_back() -> None:
+    """An operator put the newest version back, and somebody wrote before this mirror looked."""
+    seen = Memory(NEW, "ab" * 32, went_back=True)
+    later = Version(Generation(1, 61), "x", {"60": "ab" * 8})
+    assert generation.decide(seen, later) == Decision()
+    # Nothing less says so.
+    for past in ({}, {"60": "other"}, {"59": "ab" * 8}):
+        assert generation.decide(seen, later._replace(past=past)).refused
+    assert generation.decide(replace(seen, sha256=""), later._replace(past={"60": ""})).refused
 
 
 def test_a_number_says_nothing_without_its_content() -> None:

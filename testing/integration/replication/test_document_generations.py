@@ -209,6 +209,15 @@ def test_the_primary_shows_what_the_mirror_has_again(pair: Pair) -> None:
     pair.create("people/bob/d")
     pair.sync.run()
     assert "people/bob/d" in pair.paths()
+    newest = pair.primary.dynamic.read_bytes()
+    pair.primary.dynamic.write_bytes(older)
+    pair.sync.run()
+    # Somebody writes before the mirror looks.
+    pair.primary.dynamic.write_bytes(newest)
+    pair.create("people/bob/e")
+    pair.sync.run()
+    assert "people/bob/e" in pair.paths()
+    assert not pair.sync.held().refused
 
 
 def test_older_tokens_do_not_come_back(pair: Pair) -> None:
