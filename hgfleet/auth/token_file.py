@@ -192,12 +192,17 @@ def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the tokens count as the newest ones, also where mirrors have later ones: a new term."""
-    if not os.path.lexists(path):
+    """Have the tokens count as the newest ones, also where mirrors have later ones: a new term.
+
+    A file that was removed, with all its tokens, is one without tokens from then on.
+    """
+    name = Path(path).name
+    if not os.path.lexists(path) and generation.read_beside(Path(path)).generation is None:
         return
     with _locked(path) as folder:
-        number = term.epoch(os.fspath(epoch))
-        generation.begin_term(folder, Path(path).name, _version(path), number)
+        if not os.path.lexists(path):
+            files.replace_at(folder, name, dump({}), mode=0o640, temporary=f"{name}.new")
+        generation.begin_term(folder, name, _version(path), term.epoch(os.fspath(epoch)))
     renew(path, epoch)
 
 

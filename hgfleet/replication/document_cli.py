@@ -19,7 +19,8 @@ def add_commands(commands: Any) -> None:
         help="have mirrors take the registry and the tokens of this primary as they are",
         description="Begin a new term of the registry and the tokens of this primary (as root), "
         "which are then newer than any that mirrors have, also where they are those of a backup. "
-        "Readers and tokens are from then on what they are here.",
+        "Readers and tokens are from then on what they are here; a file of tokens that was removed "
+        "is one without tokens.",
     )
     for option, default in (
         ("--dynamic", paths.DYNAMIC),
@@ -50,9 +51,12 @@ def _begin_term(options: argparse.Namespace) -> int:
     tokens = options.dynamic.parent / TOKENS_FOLDER / TOKENS_FILE
     dynamic_update.begin_term(options.dynamic, options.epoch)
     token_file.begin_term(str(tokens), options.epoch)
-    for name, file in (("registry", options.dynamic), ("tokens", tokens)):
-        newest = generation.read_beside(file).generation
-        print(f"{name}: {f'generation {newest}' if newest else 'there are none'}")
+    for name, file, none in (
+        ("registry", options.dynamic, "there is none"),
+        ("tokens", tokens, "there are none"),
+    ):
+        newest = generation.read_beside(file).generation if file.exists() else None
+        print(f"{name}: {f'generation {newest}' if newest else f'{none}, and no term begins'}")
     return 0
 
 

@@ -49,7 +49,9 @@ def test_registry_and_tokens_of_a_backup_are_the_newest_ones(
     dynamic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert begin(dynamic) == 0
-    assert capsys.readouterr().out == "registry: there are none\ntokens: there are none\n"
+    assert capsys.readouterr().out == (
+        "registry: there is none, and no term begins\ntokens: there are none, and no term begins\n"
+    )
     tokens = dynamic.parent / "tokens/tokens.json"
     before = []
     for number in range(3):
@@ -64,6 +66,30 @@ def test_registry_and_tokens_of_a_backup_are_the_newest_ones(
     assert versions == [(2, 5), (2, 5)]
     assert capsys.readouterr().out == "registry: generation 2.5\ntokens: generation 2.5\n"
     written(dynamic, people__bob__x=BOB)
+
+
+def test_tokens_that_were_all_removed_by_hand_are_none_from_then_on(
+    dynamic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = dynamic.parent / "tokens/tokens.json"
+    with token_file.update(str(tokens)) as kept:
+        kept["aaaaaaaa"] = TOKEN
+    mirror = generation.read_beside(tokens)
+    tokens.unlink()
+    begin(dynamic)
+    found = generation.version(tokens.read_bytes())
+    assert not generation.decide(mirror, found).refused
+    assert token_file.load(str(tokens)) == {}
+    assert f"tokens: generation {found.generation}\n" in capsys.readouterr().out
+
+
+def test_a_registry_that_is_lost_begins_no_term(
+    dynamic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(dynamic, people__bob__x=BOB)
+    dynamic.unlink()
+    begin(dynamic)
+    assert "registry: there is none, and no term begins\n" in capsys.readouterr().out
 
 
 def test_a_mirror_begins_no_term(dynamic: Path) -> None:
