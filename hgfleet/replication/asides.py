@@ -2,7 +2,7 @@
 
 The registry of the primary does not name them, and does not name them as deleted. They return when
 it names them again (`hgfleet registry bring-back` on the primary), and are deleted after
-`keep_missing_days`, which are alarmed.
+`keep_missing_days` and one more, which are alarmed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import files
@@ -35,9 +35,11 @@ class Aside:
 
     path: str
     since: float
+    due: float = 0.0
+    """When its time was first seen to be over, 0 before."""
 
     def end(self, days: int) -> float | None:
-        """Return when it is deleted, None for never."""
+        """Return when its time is over, None for never."""
         return self.since + days * DAY_S if days else None
 
 
@@ -57,10 +59,27 @@ def updated(
     return found
 
 
+def looked_at(noted: Mapping[str, Aside], days: int, now: float) -> dict[str, Aside]:
+    """Return the notes with the time at which each was first seen to be over."""
+    return {name: replace(one, due=_due(one, days, now)) for name, one in noted.items()}
+
+
+def _due(one: Aside, days: int, now: float) -> float:
+    end = one.end(days)
+    if end is None or end > now:
+        return 0.0
+    return one.due if 0 < one.due <= now else now
+
+
 def expired(noted: Mapping[str, Aside], days: int, now: float) -> list[str]:
-    """Return the folders whose time is over."""
-    ends = ((name, one.end(days)) for name, one in noted.items())
-    return [name for name, end in ends if end is not None and end <= now]
+    """Return the folders whose time is over, and was so a day ago.
+
+    A clock that is ahead for a while, as after a boot, ends the time of none.
+    """
+    ends = ((name, one.due, one.end(days)) for name, one in noted.items())
+    return [
+        name for name, due, end in ends if end is not None and end <= now and 0 < due <= now - DAY_S
+    ]
 
 
 def retired(
@@ -119,7 +138,10 @@ def load(root: Path) -> dict[str, Aside]:
     """Read the notes; those that make no sense are none."""
     try:
         data = json.loads((root / AWAY / NAME).read_bytes())
-        return {name: Aside(str(one["path"]), float(one["since"])) for name, one in data.items()}
+        return {
+            name: Aside(str(one["path"]), float(one["since"]), float(one.get("due", 0)))
+            for name, one in data.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 

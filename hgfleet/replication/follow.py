@@ -295,6 +295,9 @@ class Follow:
         retired = asides.retired(found, lost, static.repositories)
         alarmed = {name: one for name, one in found.items() if name not in retired}
         days = self._settings.keep_missing_days
+        if expires:
+            alarmed = asides.looked_at(alarmed, days, now)
+            found |= alarmed
         for name in asides.expired(alarmed, days, now) if expires else ():
             one = found.pop(name)
             del alarmed[name]

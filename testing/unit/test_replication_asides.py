@@ -32,9 +32,28 @@ def test_a_time_from_the_future_begins_anew() -> None:
 
 
 @pytest.mark.parametrize(("days", "names"), [(14, [ONE]), (15, []), (0, [])])
-def test_a_folder_is_kept_for_its_days(days: int, names: list[str]) -> None:
-    noted = {ONE: Aside("x", 0.0), OTHER: Aside("y", 10 * DAY_S)}
-    assert asides.expired(noted, days, 14 * DAY_S) == names
+def test_a_folder_is_kept_for_its_days_and_one_more(days: int, names: list[str]) -> None:
+    noted = {ONE: Aside("x", 1.0), OTHER: Aside("y", 10 * DAY_S)}
+    due = asides.looked_at(noted, days, 14 * DAY_S + 1)
+    assert [name for name, one in due.items() if one.due] == names
+    assert asides.expired(due, days, 14 * DAY_S + 1) == []
+    assert asides.expired(due, days, 15 * DAY_S) == []
+    assert asides.looked_at(due, days, 14.5 * DAY_S) == due
+    assert asides.expired(due, days, 15 * DAY_S + 1) == names
+
+
+def test_a_clock_that_is_ahead_for_a_while_ends_no_time() -> None:
+    noted = {ONE: Aside("x", 1.0)}
+    ahead = asides.looked_at(noted, 14, 20 * DAY_S)
+    assert ahead[ONE].due == 20 * DAY_S
+    # It is right again; and ahead again, after another boot.
+    right = asides.looked_at(ahead, 14, 5 * DAY_S)
+    assert right == noted
+    again = asides.looked_at(right, 14, 40 * DAY_S)
+    assert asides.expired(again, 14, 40 * DAY_S) == []
+    # Days that were made more, or none.
+    for days in (0, 30):
+        assert asides.looked_at(ahead, days, 20 * DAY_S) == noted
 
 
 def test_a_repository_that_operators_took_from_the_inventory_alarms_nobody() -> None:
@@ -61,10 +80,13 @@ def test_notes_survive_in_their_file(tmp_path: Path) -> None:
     (tmp_path / ".replication").mkdir()
     (tmp_path / f".replication/{ONE}").mkdir()
     (tmp_path / ".replication/old-x").mkdir()
-    noted = {ONE: Aside("people/bob/x", 100.0)}
+    noted = {ONE: Aside("people/bob/x", 100.0, 200.0)}
     assert asides.load(tmp_path) == {}
     asides.save(tmp_path, noted)
     assert (asides.load(tmp_path), asides.names(tmp_path)) == (noted, [ONE])
+    # As the release before wrote it.
+    (tmp_path / ".replication/aside.json").write_text('{"x": {"path": "y", "since": 1}}')
+    assert asides.load(tmp_path) == {"x": Aside("y", 1.0)}
     (tmp_path / ".replication/aside.json").write_text('{"x": 5}')
     assert asides.load(tmp_path) == {}
     asides.save(tmp_path, {})

@@ -333,8 +333,11 @@ def test_what_was_set_aside_is_kept_for_its_days(
     folder = pair.mirror.repos / f".replication/aside-{made}"
     monkeypatch.setattr(follow, "WHOLE_S", 0.0)
     now = time.time()
-    for days, is_kept in ((13.9, True), (-1.0, True), (12.9, True), (13.1, False)):
-        # The clock that was wrong says nothing: from then on it is kept for all of its days.
+    for days, is_kept in (
+        *((13.9, True), (-1.0, True), (12.9, True), (13.1, True), (14.0, True), (14.2, False)),
+    ):
+        # The clock that was wrong says nothing: from then on it is kept for all of its days, and
+        # for one more, so that a clock that is ahead once ends nothing.
         monkeypatch.setattr(time, "time", lambda days=days: now + days * asides.DAY_S)
         pair.sync.run()
         assert folder.exists() == is_kept, days
