@@ -255,7 +255,9 @@ def decide(memory: Memory, there: Version) -> Decision:
         return Decision(f"generation {its} of the primary is older; {keeps}", went_back=True)
     mine = memory.sha256[:_DIGITS]
     named = there.past.get(str(have.number), "") if mine else ""
-    if its.term == have.term and named and named != mine:
+    # All that were written are named: in a gap, the version of this mirror never was there.
+    is_gap = not named and any(int(one) < have.number for one in there.past)
+    if its.term == have.term and mine and (is_gap or named not in ("", mine)):
         return Decision(
             f"generation {its} of the primary follows another version {have}; {keeps}",
             went_back=True,

@@ -118,6 +118,9 @@ def test_a_number_says_nothing_without_its_content() -> None:
     other = generation.decide(HERE, later._replace(past=past | {"60": "other"}))
     assert "generation 1.70 of the primary follows another version 1.60" in other.refused
     assert other.went_back
+    # It names those around that number: where it comes from, this mirror's version never was.
+    gap = generation.decide(HERE, later._replace(past={"59": "x", "61": "x"}))
+    assert "follows another version 1.60" in gap.refused
     # It was away for longer than that; or the primary has begun a term.
     assert generation.decide(HERE, later._replace(past={"69": "x"})) == Decision()
     begun = Version(Generation(2, 70), "x", {"60": "other"})

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from hgfleet.auth.token_file import Last, came_back
+from hgfleet.auth.tokens import Token, Tokens, stamp_of
 from hgfleet.core import generation
 from hgfleet.core.generation import Generation, Memory, Version
 
 Changes = tuple[str, ...]
+BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,12 @@ class Text:
 
     version: Version
     changes: Changes
+
+    @property
+    def tokens(self) -> Tokens:
+        """What the file of tokens has: each change makes a token, and removes the one before."""
+        made = BEGIN + timedelta(seconds=int(self.changes[-1].rpartition(" ")[2]))
+        return {self.changes[-1]: Token("bob", "", "", stamp_of(made), "")}
 
 
 class Documents(RuleBasedStateMachine):
@@ -31,8 +41,9 @@ class Documents(RuleBasedStateMachine):
         self.count = itertools.count(1)
         self.epoch = 1
         self.memory = Memory()
-        self.text = self.made(Memory(), ("first",))
-        self.backups: list[tuple[Text, Memory]] = []
+        self.last: Last | None = None
+        self.text = self.made(Memory(), ("0",))
+        self.backups: list[tuple[Text, Memory, Last | None]] = []
         self.former: list[Text] = []
         self.mirror: Text | None = None
         self.mirrored = Memory()
@@ -45,7 +56,16 @@ class Documents(RuleBasedStateMachine):
         return Text(Version(memory.generation, digest, memory.past, memory.epoch), changes)
 
     def is_refused(self) -> bool:
-        return generation.has_gone_back(self.memory, self.text.version)
+        here = self.text.version
+        return generation.has_gone_back(self.memory, here) or (
+            generation.may_be_older(self.memory, here)
+            and bool(came_back(self.last, self.text.tokens))
+        )
+
+    def put(self, memory: Memory, text: Text) -> None:
+        self.memory, self.text = generation.settled(memory), text
+        written = BEGIN + timedelta(seconds=next(self.count))
+        self.last = Last(frozenset(text.tokens), written)
 
     def next(self, changes: Changes) -> tuple[Memory, Text]:
         known = generation.known(self.memory, self.text.version)
@@ -58,8 +78,7 @@ class Documents(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         self.former.append(self.text)
-        memory, self.text = self.next((*self.text.changes, f"{next(self.count)}"))
-        self.memory = generation.settled(memory)
+        self.put(*self.next((*self.text.changes, f"{next(self.count)}")))
 
     @precondition(lambda self: not self.is_refused())
     @rule()
@@ -71,8 +90,7 @@ class Documents(RuleBasedStateMachine):
     def renew(self) -> None:
         known = generation.known(self.memory, self.text.version)
         if generation.is_due(known, self.text.version, self.epoch):
-            memory, self.text = self.next(self.text.changes)
-            self.memory = generation.settled(memory)
+            self.put(*self.next(self.text.changes))
 
     @precondition(lambda self: not self.is_refused())
     @rule()
@@ -86,24 +104,21 @@ class Documents(RuleBasedStateMachine):
 
     @rule()
     def back_up(self) -> None:
-        self.backups.append((self.text, self.memory))
+        self.backups.append((self.text, self.memory, self.last))
 
     @precondition(lambda self: self.backups)
     @rule(writes=st.integers(0, 3))
     def restore(self, writes: int) -> None:
         """Bring a backup with its memory; the primary writes on before a mirror looks."""
-        self.text, self.memory = self.backups[0]
+        self.text, self.memory, self.last = self.backups[0]
         self.backups.append(self.backups.pop(0))
         for _ in range(0 if self.is_refused() else writes):
             self.write()
 
     @precondition(lambda self: len(self.former) > 1)
-    @rule()
-    def put_an_older_one_in_place(self) -> None:
-        older = self.former.pop(0)
-        # The age of one without a generation is seen by its content alone (`auth/token_file.py`).
-        if older.version.generation is not None:
-            self.text = older
+    @rule(ago=st.integers(0, 3))
+    def put_an_older_one_in_place(self, ago: int) -> None:
+        self.text = self.former.pop(-1 - ago % len(self.former))
 
     @rule()
     def begin_epoch(self) -> None:
@@ -114,8 +129,7 @@ class Documents(RuleBasedStateMachine):
         known = generation.known(self.memory, self.text.version)
         begun = generation.following(known, self.epoch, begins=True)
         self.memory = replace(begun, before=self.text.version.sha256)
-        memory, self.text = self.next(self.text.changes)
-        self.memory = generation.settled(memory)
+        self.put(*self.next(self.text.changes))
 
     def look(self, *, is_killed: bool) -> None:
         here = self.mirror.version if self.mirror is not None else None
@@ -159,3 +173,15 @@ TestDocuments.settings = settings(max_examples=400, stateful_step_count=30, dead
 
 def test_the_model_has_generations() -> None:
     assert Documents().text.version.generation == Generation(1, 1)
+
+
+def test_the_model_goes_back_by_one() -> None:
+    documents = Documents()
+    documents.write()
+    documents.fetch()
+    documents.put_an_older_one_in_place(ago=0)
+    assert documents.is_refused()
+    # What a killed writer leaves is not refused.
+    documents.begin_term()
+    documents.write_and_be_killed()
+    assert not documents.is_refused()
