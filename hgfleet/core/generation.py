@@ -332,7 +332,7 @@ class Writer:
         self.is_mine = here is not None and here.sha256 in mine
         """A writer of this release wrote the document, and nothing has changed it since.
 
-        A document that an operator lets count is not: what it lacks is noted."""
+        A document that an operator lets count is not: what is missing in it is noted."""
         self.may_be_older = here is not None and may_be_older(memory, here)
         """Another program wrote it, and nothing but its content tells how old it is."""
         self.is_due = here is not None and is_due(self._memory, here, epoch)

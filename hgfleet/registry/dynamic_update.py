@@ -300,7 +300,7 @@ def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
     """Have the registry begin a term: it counts as the newest one, whichever mirrors have.
 
-    What an older one lacks is noted; what was deleted since stays so, where it has no entry.
+    What is missing in an older one is noted; what was deleted since stays so without an entry.
     """
     if not os.path.lexists(path):
         return

@@ -100,7 +100,7 @@ def test_a_term_in_which_the_primary_went_back_is_over() -> None:
 
 
 def test_a_primary_that_follows_the_version_of_this_mirror_has_come_back() -> None:
-    """An operator put the newest version back, and somebody wrote before this mirror looked."""
+    """An operator put the newest version back, and a session wrote before this mirror looked."""
     seen = Memory(NEW, "ab" * 32, went_back=True)
     later = Version(Generation(1, 61), "x", {"60": "ab" * 8})
     assert generation.decide(seen, later) == Decision()

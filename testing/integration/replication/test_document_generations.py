@@ -212,7 +212,7 @@ def test_the_primary_shows_what_the_mirror_has_again(pair: Pair) -> None:
     newest = pair.primary.dynamic.read_bytes()
     pair.primary.dynamic.write_bytes(older)
     pair.sync.run()
-    # Somebody writes before the mirror looks.
+    # A user makes a repository before the mirror looks.
     pair.primary.dynamic.write_bytes(newest)
     pair.create("people/bob/e")
     pair.sync.run()
