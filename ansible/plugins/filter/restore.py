@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def newest_document(found: Mapping[str, str], here: str) -> dict[str, str]:
+def newest_document(found: Mapping[str, str], here: str, is_backup: bool = True) -> dict[str, str]:
     """Return the host with the newest document, given each host's in base64, and a problem.
 
-    `here` is the host that gets it: it keeps its own where that is the newest. Its own without a
-    generation is the backup's, and any other is at least as new.
+    `here` is the host that gets it: it keeps its own where that is the newest. With `is_backup`,
+    its own without a generation is the backup's, and any other is at least as new.
     """
     versions = {host: one for host in found if (one := _version(found[host])) is not None}
     if not versions:
         return {"host": here, "problem": ""}
     newest = max(generation for generation, _ in versions.values())
     best = {host: digest for host, (generation, digest) in versions.items() if generation == newest}
-    if newest == _NONE and len(best) > 1:
+    if is_backup and newest == _NONE and len(best) > 1:
         best.pop(here, None)
     if len(set(best.values())) > 1:
         told = f"generation {newest[0]}.{newest[1]}" if newest != _NONE else "no generation"
