@@ -60,6 +60,14 @@ def test_no_answer_is_no_leave(tmp_path: Path) -> None:
     assert "Connection refused" in told
 
 
+def test_a_blank_host_does_not_speak_for_a_silent_one(tmp_path: Path) -> None:
+    """hg2 was promoted and is down, and hg1 lost its disk: the term is unknown."""
+    code, told = run(tmp_path, {}, "--limit", "hgweb1,broker1", away=["hg2"])
+    assert code != 0
+    assert "and hg2 did not answer" in told
+    assert "Connection refused" in told
+
+
 def test_the_primary_of_the_inventory_and_a_site_before_its_first_term_go_on(
     tmp_path: Path,
 ) -> None:
