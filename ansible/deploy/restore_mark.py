@@ -86,12 +86,15 @@ def refusal(
     return ""
 
 
-def step_of(mark: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> str:
+def step_of(mark: Mapping[str, Any] | None, asked: Mapping[str, Any], has: list[str]) -> str:
     """Return the step that a run which is not refused goes on behind; a new restore has none.
 
-    Also with `over`: who repeats the command after it broke off means the same restore.
+    Also with `over`: a repeated command means the same restore, unless the host has no repository
+    with changesets (`has`). Then the restored repositories are lost again.
     """
     if mark is None or mark["step"] == FINISHED:
+        return BEGUN
+    if asked["over"] and not has:
         return BEGUN
     is_same = (mark["host"], mark["at"]) == (asked["host"], asked["at"])
     return str(mark["step"]) if is_same else BEGUN
@@ -100,9 +103,10 @@ def step_of(mark: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> str:
 def begin(file: Path, root: Path, asked: Mapping[str, Any], serving: list[str]) -> dict[str, Any]:
     """Mark that a restore begins or goes on, and return its step; or return the refusal."""
     mark = read(file)
-    if reason := refusal(mark, asked, with_changesets(root), serving):
+    has = with_changesets(root)
+    if reason := refusal(mark, asked, has, serving):
         return {"refusal": reason}
-    step = step_of(mark, asked)
+    step = step_of(mark, asked, has)
     if not asked.get("dry"):
         write(file, {**_mark(asked), "step": step})
     return {"step": step}

@@ -102,6 +102,14 @@ def test_the_same_command_goes_on_also_where_it_restored_over_a_host(host: Host)
     assert host.begin(over="hg1") == {"step": "restored"}
 
 
+def test_a_restored_host_that_lost_its_repositories_again_is_restored_again(host: Host) -> None:
+    """The mark is on another disk than the repositories."""
+    host.begin()
+    host.note("restored")
+    assert host.begin() == {"step": "restored"}
+    assert host.begin(over="hg1") == {"step": "begun"}
+
+
 def test_a_second_run_of_a_finished_restore_is_refused(host: Host) -> None:
     host.begin()
     host.note("finished")
