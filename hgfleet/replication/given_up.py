@@ -18,7 +18,7 @@ from hgfleet.pushlog import term
 from hgfleet.pushlog.log_file import Tip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from hgfleet.replication.promotion import Known
@@ -105,8 +105,9 @@ def load(folder: Path) -> GivenUp:
     except (OSError, ValueError) as error:
         raise HostError(
             f"{folder / FILE} cannot be read ({error}); without it the relay cannot tell which "
-            "pushes operators gave up: restore it from a backup, or remove it, and lift the "
-            "fences that follow (`hgfleet replication lift`)"
+            "pushes operators gave up: restore it from a backup, or replace its content by "
+            f"{_empty(folder)}, and lift the fences that follow (`hgfleet replication lift`); do "
+            "not remove it: without the file, pushes of earlier epochs count as given up"
         ) from error
 
 
@@ -118,17 +119,35 @@ def begin(folder: Path, epoch: int, current: int) -> None:
     files.replace(folder / FILE, load(folder).begun(epoch, current).text())
 
 
+def _empty(folder: Path) -> str:
+    """Return the content that names no push, at the epoch of this host (I/O)."""
+    try:
+        epoch: object = term.parse((folder / "epoch.json").read_bytes()[: term.MOST])[0]
+    except (OSError, ValueError):
+        epoch = "EPOCH (of the last term, `hgfleet replication status`)"
+    return f'{{"epoch": {epoch}, "pushes": {{}}}}'
+
+
 def note(folder: Path, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> None:
     """Add pushes to the file, at the beginning of an epoch (I/O). Raises HostError and OSError."""
     files.replace(folder / FILE, load(folder).adding(epoch, pushes).text())
 
 
-def beyond(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[tuple[str, int, str]]:
-    """Return the pushes that another place has and that are not in the logs, by their ends."""
+def beyond(
+    tips: Mapping[str, Tip], known: Iterable[Known], hash_at: Callable[[str, int], str]
+) -> list[tuple[str, int, str]]:
+    """Return the pushes that another place has and that are not in the logs, by their ends.
+
+    `hash_at` returns the hash of a record of a log, "" without one. A push of an earlier epoch may
+    be in the log: the place is behind the log. A push that the log has was never given up.
+    """
     found = []
     for one in known:
         tip = tips.get(one.repository, Tip())
         differs = one.id == tip.id and one.hash not in ("", tip.hash)
+        is_earlier = one.epoch < tip.epoch and one.id < tip.id
+        if is_earlier and one.hash and one.hash == hash_at(one.repository, one.id):
+            continue
         if one.id > tip.id or differs or one.epoch < tip.epoch:
             found.append((one.repository, one.id, one.hash))
     return found

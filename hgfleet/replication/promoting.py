@@ -20,6 +20,7 @@ from hgfleet.replication import (
     fencing,
     given_up,
     guard,
+    log_reader,
     messages,
     places,
     promotion,
@@ -166,7 +167,8 @@ class Promotion:
         if not dry_run:
             # A push that reached the stream after the check was not named by an operator: the
             # relay fences its repository.
-            pushes = given_up.beyond(judged.tips, judged.streamed)
+            listed = judged.tips, judged.streamed
+            pushes = await asyncio.to_thread(given_up.beyond, *listed, self._hash_at)
             given_up.note(self._settings.terms, term.epoch, pushes)
             fencing.remember(self._settings, term)
             if not self._again:
@@ -251,6 +253,18 @@ class Promotion:
                 "reach the brokers are unknown, and stay on its disk"
             )
             return []
+
+    def _hash_at(self, identity: str, number: int) -> str:
+        """Return the hash of a record of a log of this host, "" if none can be read (I/O)."""
+        try:
+            place = self._served.place(identity)
+            if place is None:
+                return ""
+            store = log_reader.store_of(self._settings.repositories, place)
+            entry = log_reader.find(store, number)
+        except (HgfleetError, OSError):
+            return ""
+        return entry.hash if entry is not None else ""
 
     def _missing_documents(self) -> list[str]:
         if self._source is None or not self._asks_documents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,8 +80,20 @@ def test_a_file_without_the_epoch_of_the_release_before_is_read() -> None:
 )
 def test_a_damaged_file_is_refused_with_the_way_out(tmp_path: Path, text: str) -> None:
     (tmp_path / given_up.FILE).write_text(text)
-    with pytest.raises(HostError, match="restore it from a backup, or remove it"):
+    with pytest.raises(HostError, match=r"restore it from a backup, or replace .*EPOCH"):
         given_up.load(tmp_path)
+
+
+def test_the_way_out_of_a_damaged_file_gives_no_push_up(tmp_path: Path) -> None:
+    (tmp_path / "epoch.json").write_text('{"epoch": 3, "primary": "hg1"}')
+    (tmp_path / given_up.FILE).write_text("")
+    with pytest.raises(HostError) as caught:
+        given_up.load(tmp_path)
+    assert "do not remove it" in str(caught.value)
+    advised = re.search(r"replace its content by (.*\}\})", str(caught.value))
+    assert advised is not None
+    (tmp_path / given_up.FILE).write_text(advised[1])
+    assert not given_up.load(tmp_path).has(ID, 7, ONE, 2, current=3)
 
 
 def test_pushes_that_the_logs_do_not_have_are_beyond() -> None:
@@ -88,7 +101,7 @@ def test_pushes_that_the_logs_do_not_have_are_beyond() -> None:
 
     def beyond(number: int, hash_: str = "", epoch: int = 2) -> bool:
         known = Known("the stream", "team/tool", ID, number, hash_, epoch)
-        return bool(given_up.beyond(tips, [known]))
+        return bool(given_up.beyond(tips, [known], lambda *_: ONE))
 
     assert beyond(8)
     assert beyond(7, OTHER)
@@ -97,4 +110,22 @@ def test_pushes_that_the_logs_do_not_have_are_beyond() -> None:
     assert not beyond(7)
     assert not beyond(6, OTHER)
     # Its folder is not here.
-    assert given_up.beyond({}, [Known("the stream", "team/tool", ID, 1, ONE)])
+    assert given_up.beyond({}, [Known("the stream", "team/tool", ID, 1, ONE)], lambda *_: "")
+
+
+def test_a_push_that_the_log_has_is_not_given_up() -> None:
+    """The stream is behind the log, which has gone on in the next epoch."""
+    tips = {ID: Tip(11, OTHER, ID, 100, 2)}
+    streamed = [Known("the stream", "team/tool", ID, 10, ONE, 1)]
+    asked = []
+
+    def hash_at(identity: str, number: int) -> str:
+        asked.append((identity, number))
+        return ONE
+
+    assert given_up.beyond(tips, streamed, hash_at) == []
+    assert asked == [(ID, 10)]
+    assert given_up.beyond(tips, streamed, lambda *_: OTHER) == [(ID, 10, ONE)]
+    unknown = [Known("the stream", "team/tool", ID, 10, "", 1)]
+    for found in (ONE, ""):
+        assert given_up.beyond(tips, unknown, lambda *_, found=found: found) == [(ID, 10, "")]
