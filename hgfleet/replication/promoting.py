@@ -171,8 +171,8 @@ class Promotion:
             pushes = await asyncio.to_thread(given_up.beyond, *listed, self._hash_at)
             given_up.note(self._settings.terms, term.epoch, pushes)
             fencing.remember(self._settings, term)
-            if not self._again:
-                fencing.lift(self._settings)
+            # Also on a restored primary: its backup may have the fence of a promotion that was undone.
+            fencing.lift(self._settings)
         return term
 
     async def _check(self, api: JetStreamContext) -> _Judged:

@@ -344,7 +344,9 @@ def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on
             await new_term(primary).run(None)
         assert (await new_term(primary, "team/tool@2-3").run(None, dry_run=True)).epoch == 2
         assert fencing.own(primary.settings) == (1, "hg1")
+        fencing.fence(primary.settings, "a promotion that was undone since the backup")
         assert (await new_term(primary, "team/tool@2-3").run(None)).epoch == 2
+        assert not (primary.settings.terms / fencing.FENCED).exists()
         assert fencing.own(primary.settings) == (2, "hg1")
         streamed = [messages.decode_push(*one) for one in await stream_of(broker)]
         found = given_up.load(primary.settings.terms)
