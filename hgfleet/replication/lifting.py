@@ -7,6 +7,7 @@ by their epochs, in the brokers, on mirrors and for consumers of events.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HgfleetError, UsageError
@@ -156,13 +157,17 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
 def lift_decided(settings: Settings) -> list[str]:
     """Lift the fences whose pushes are back or were given up; return the paths (I/O).
 
-    A fence stays where the push is back without its bookmarks: `lift` names them.
+    A fence stays where the push is back without its bookmarks: `lift` names them. A repository that
+    cannot be read stays fenced, which is told, and keeps no other one fenced.
     """
     known = given_up.load(settings.terms)
     lifted = []
     for identity, fenced in repository_fences.read(settings.terms).items():
         is_decided = fenced.number and known.names(identity, fenced.number, fenced.hash)
-        if is_decided or (is_back(settings, fenced) and not _stale_bookmarks(settings, fenced)):
-            repository_fences.lift(settings.terms, identity)
-            lifted.append(fenced.path)
+        try:
+            if is_decided or (is_back(settings, fenced) and not _stale_bookmarks(settings, fenced)):
+                repository_fences.lift(settings.terms, identity)
+                lifted.append(fenced.path)
+        except (HgfleetError, OSError) as error:
+            print(f"{fenced.path} stays fenced: {error}", file=sys.stderr)
     return lifted

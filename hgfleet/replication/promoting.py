@@ -24,6 +24,7 @@ from hgfleet.replication import (
     messages,
     places,
     promotion,
+    repository_fences,
     state_file,
     status,
     streams,
@@ -135,6 +136,7 @@ class Promotion:
 
     async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
         host = self._settings.host
+        own = self._own()
         last = await epochs.last(api)
         primary = last.term.primary if last.term is not None else host
         if self._again and primary != host:
@@ -170,10 +172,25 @@ class Promotion:
             listed = judged.tips, judged.streamed
             pushes = await asyncio.to_thread(given_up.beyond, *listed, self._hash_at)
             given_up.note(self._settings.terms, term.epoch, pushes)
+            # Before the term is remembered: a run that was killed lifts them in the next one.
+            if not self._again and own != (term.epoch, term.primary):
+                self._lift_repositories()
             fencing.remember(self._settings, term)
-            # Also on a restored primary: its backup may have the fence of a promotion that was undone.
+            # Also on a restored primary: its backup may have a fence that was lifted since.
             fencing.lift(self._settings)
         return term
+
+    def _own(self) -> tuple[int, str]:
+        try:
+            return fencing.own(self._settings)
+        except ValueError:
+            return 0, ""
+
+    def _lift_repositories(self) -> None:
+        """Lift fences of an earlier time as the primary: the checks decided all pushes (I/O)."""
+        for identity, fenced in repository_fences.read(self._settings.terms).items():
+            repository_fences.lift(self._settings.terms, identity)
+            self._say(f"{fenced.path} takes pushes again")
 
     async def _check(self, api: JetStreamContext) -> _Judged:
         """Wait for pushes on their way; raises PromotionRefusedError where some do not come."""

@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 
+from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
 from hgfleet.registry import dynamic_update
-from hgfleet.replication import epochs, fencing, given_up, lifting, messages, promoting, state_file
+from hgfleet.replication import (
+    epochs,
+    fencing,
+    given_up,
+    lifting,
+    messages,
+    promoting,
+    repository_fences,
+    state_file,
+)
 from hgfleet.replication.documents import Document
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.promoting import Promotion, PromotionRefusedError
@@ -330,6 +340,50 @@ def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
         assert not (mirror.settings.terms / "fenced").exists()
 
     asyncio.run(story())
+
+
+def test_fences_of_repositories_from_an_earlier_time_as_the_primary_end_with_a_promotion(
+    primary: Primary, mirror: Primary
+) -> None:
+    """The promoted mirror was the primary before, and lost a push that it has again by now."""
+
+    async def story() -> None:
+        await first_pushes(primary, 2)
+        catch_up(mirror, primary)
+        tool = identity(TOOL)
+        fenced = repository_fences.Fenced(tool, TOOL, 2, "aa" * 32, 1, 1)
+        repository_fences.fence(mirror.settings.terms, fenced)
+        await promotion(mirror).run(None, dry_run=True)
+        assert repository_fences.read(mirror.settings.terms) == {tool: fenced}
+        said: list[str] = []
+        await promotion(mirror, said=said).run(None)
+        assert repository_fences.read(mirror.settings.terms) == {}
+        assert f"{TOOL} takes pushes again" in said
+        # A fence that the relay of this primary has made since is not decided by a further run.
+        repository_fences.fence(mirror.settings.terms, fenced)
+        await promotion(mirror).run(None)
+        assert repository_fences.read(mirror.settings.terms) == {tool: fenced}
+
+    asyncio.run(story())
+
+
+def test_a_fence_that_cannot_be_judged_keeps_no_other_one(
+    primary: Primary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terms = primary.settings.terms
+    first, other = "0a" * 16, "0b" * 16
+    for one in (first, other):
+        repository_fences.fence(terms, repository_fences.Fenced(one, f"team/{one[:2]}", 2))
+
+    def is_back(_: object, fenced: repository_fences.Fenced) -> bool:
+        if fenced.repository == first:
+            raise PushlogError("its log is damaged")
+        return True
+
+    monkeypatch.setattr(lifting, "is_back", is_back)
+    assert lifting.lift_decided(primary.settings) == ["team/0b"]
+    assert set(repository_fences.read(terms)) == {first}
+    assert "team/0a stays fenced: its log is damaged" in capsys.readouterr().err
 
 
 def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on(
