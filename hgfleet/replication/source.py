@@ -20,7 +20,13 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog import identities, log_file
 from hgfleet.pushlog.record import FIRST
 from hgfleet.registry import user_repositories
-from hgfleet.replication import document_files, documents, registry_gate, snapshot
+from hgfleet.replication import (
+    document_files,
+    documents,
+    registry_gate,
+    repository_fences,
+    snapshot,
+)
 from hgfleet.replication.registry_gate import RegistryStamp
 from hgfleet.replication.served import Served
 from hgfleet.replication.source_requests import RefusedError, parse_selection
@@ -113,6 +119,7 @@ class Source:
             lines = partial(lines_after, _log(place), request.after)
             return Answer(BYTES, _Checked(lambda: _in_pieces(lines()), problem, path))
         if request.what == "state":
+            self._refuse_fenced(request, place, path)
             return Answer(JSON, self._in_turn(path, lambda: self._state(request, place), problem))
         selection = parse_selection(body)
         from hgfleet.replication import changesets
@@ -121,6 +128,19 @@ class Source:
             return changesets.stream(self._open(place), selection)
 
         return Answer(BYTES, self._in_turn(path, stream, problem))
+
+    def _refuse_fenced(self, request: Request, place: Path, path: str) -> None:
+        """Refuse the state of a fenced repository: the mirror that asks may have its lost pushes.
+
+        A mirror that makes the repository anew from this state deletes the last copy of them.
+        """
+        identity = request.identity or identities.of(place) or ""
+        if repository_fences.find(self._settings.terms, identity) is not None:
+            raise RefusedError(
+                503,
+                f"{path}: fenced, mirrors have a push that this host lost; operators: "
+                "`hgfleet replication fences` on the primary, then ask again",
+            )
 
     def _registry_now(self) -> bytes:
         stamp = self._registry_stamp.read()

@@ -20,7 +20,7 @@ from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, hash_of, parse
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.entry import Entry
-from hgfleet.replication import changesets, registry_gate, source_requests
+from hgfleet.replication import changesets, registry_gate, repository_fences, source_requests
 from hgfleet.replication.source import HEAVY, Source, lines_after
 from hgfleet.replication.source_client import (
     FORMER_S,
@@ -212,6 +212,24 @@ def test_a_repository_that_was_deleted_is_told_apart_from_an_unknown_one(
         change.note_purged("9a" * 16)
     with pytest.raises(GoneError, match=r"\(410\): '9a9a.*: the repository was deleted"):
         source.state("9a" * 16)
+
+
+def test_the_state_of_a_fenced_repository_is_not_given(
+    primary: Primary, source: SourceClient
+) -> None:
+    """A mirror that is made anew from it would lose the last copy of the lost push."""
+    primary.record("team/tool", primary.commit("team/tool", "one", "one"))
+    terms = primary.settings.terms
+    repository_fences.fence(terms, repository_fences.Fenced(TOOL, "team/tool", 2))
+    for ask in (source.state, source.digests):
+        with pytest.raises(
+            UnavailableError, match=r"\(503\).*team/tool: fenced, mirrors have a push"
+        ):
+            ask(TOOL)
+    assert [position.id for position in source.repositories() if position.identity == TOOL] == [1]
+    assert len(list(source.log_after(TOOL, 0))) == 1
+    repository_fences.lift(terms, TOOL)
+    assert source.state(TOOL).id == 1
 
 
 def test_the_path_of_a_repository_is_that_of_the_registry_now(
