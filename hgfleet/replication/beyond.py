@@ -9,9 +9,12 @@ A repository is compared by its identity, a push by its number and hash:
 | ahead | it goes on after the last push of the backup | lose the pushes since |
 | diverged | it has another push where the backup ends | lose pushes, and have others |
 
-A repository that the backup does not have was created since, or is lost there. One that has another
-path now, or that was deleted, would come back at its former path: a restore from a mirror knows
-better, so these are never accepted as a loss.
+A repository that the backup does not have was created since, or is lost there. A repository that
+has another path now would come back at its former path: a restore from a mirror knows better, so
+this is never accepted as a loss. A repository that was deleted since is told, and refuses no
+restore: the restored host gets the registry of the mirrors, which keeps the repository deleted, and
+only its folder comes back. Where another repository has its path by now, the folder is in the way
+of that repository, and the restore is refused.
 """
 
 from __future__ import annotations
@@ -42,12 +45,14 @@ class Standing(StrEnum):
 class Beyond:
     """A repository of which a mirror has more, or knows better, than the backup.
 
-    `loss` has the pushes that would be lost; None where nothing may be accepted.
+    `loss` has the pushes that would be lost; None where nothing may be accepted. An entry with
+    `is_note` refuses no restore.
     """
 
     path: str
     said: str
     loss: Loss | None = None
+    is_note: bool = False
 
 
 def standing(held: Known, tip: Tip, hash_at: Callable[[int], str]) -> Standing:
@@ -74,10 +79,11 @@ def beyond(
     `tips` and `paths` (of the registry) are the mirror's, by identity, and so is `hash_at`.
     """
     held = _by_identity(backup, paths)
+    taken = frozenset(path for identity, path in paths.items() if identity not in purged)
     found = []
     for identity, one in held.items():
         if identity in purged:
-            found.append(Beyond(one.path, "was deleted after the backup, and would come back"))
+            found.append(_deleted(one.path, is_taken=one.path in taken))
         elif paths.get(identity, one.path) != one.path:
             said = f"has been {paths[identity]} since the backup, and would come back under it"
             found.append(Beyond(one.path, said))
@@ -90,6 +96,16 @@ def beyond(
             said = f"is not in the backup, and has {tip.id} pushes"
             found.append(Beyond(path, said, Loss(path, identity, min(tip.id, 1), tip.id, "")))
     return sorted(found, key=lambda one: (one.path, one.said))
+
+
+def _deleted(path: str, *, is_taken: bool) -> Beyond:
+    if is_taken:
+        return Beyond(path, "was deleted after the backup, and would come back in another's place")
+    said = (
+        "was deleted after the backup: the registry keeps it deleted, and its folder comes back; "
+        "delete the folder after the restore"
+    )
+    return Beyond(path, said, is_note=True)
 
 
 def _by_identity(backup: Iterable[Known], paths: Mapping[str, str]) -> dict[str, Known]:
@@ -120,7 +136,8 @@ def _ids(loss: Loss) -> str:
 
 def refused(found: Iterable[Beyond], accepts: Callable[[Loss], bool]) -> list[Beyond]:
     """Return the entries that no operator gave up."""
-    return [one for one in found if one.loss is None or not accepts(one.loss)]
+    weighty = (one for one in found if not one.is_note)
+    return [one for one in weighty if one.loss is None or not accepts(one.loss)]
 
 
 def sentences(host: str, found: Sequence[Beyond]) -> list[str]:

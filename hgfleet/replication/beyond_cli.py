@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ def add_commands(commands: Any) -> None:
         help="list what this mirror has beyond a backup of the primary",
         description="Compare this mirror with a backup, as `hgfleet backup points` prints it on "
         "the primary. Prints a sentence for each repository of which this mirror has more; nothing "
-        "where the backup has all. playbooks/restore.yml asks every mirror.",
+        "where the backup has all. Repositories that were deleted since are told as errors are, "
+        "and refuse nothing. playbooks/restore.yml asks every mirror.",
     )
     beyond.add_argument("points", type=Path, metavar="FILE", help="of the backup; - for input")
     beyond.add_argument(
@@ -58,6 +60,9 @@ def _beyond(options: argparse.Namespace) -> int:
     left = beyond.refused(made, lambda loss: not promotion.refused([loss], accepted))
     for line in beyond.sentences(settings.host, left):
         print(line)
+    # The play takes each line of the output for a refusal.
+    for line in beyond.sentences(settings.host, [one for one in made if one.is_note]):
+        print(line, file=sys.stderr)
     return 0
 
 

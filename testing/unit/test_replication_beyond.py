@@ -98,7 +98,7 @@ def test_a_repository_is_its_identity_and_not_its_path() -> None:
     ]
     assert compare([held(3)], {NEW: tip(1)}, {NEW: "tool"}, {TOOL}) == [
         "hgweb1: tool is not in the backup, and has 1 pushes; tool@1 gives it up",
-        "hgweb1: tool was deleted after the backup, and would come back",
+        "hgweb1: tool was deleted after the backup, and would come back in another's place",
     ]
 
 
@@ -110,11 +110,26 @@ def test_a_backup_of_a_release_before_names_no_identity() -> None:
 
 
 def test_losses_can_be_accepted_and_what_would_come_back_cannot() -> None:
-    backup = [held(3), held(1, "gone", OTHER)]
-    found = beyond(backup, {TOOL: tip(4)}, {TOOL: "tool"}, {OTHER}, lambda _, number: LOG[number])
-    assert [one.path for one in found] == ["gone", "tool"]
-    assert [one.path for one in refused(found, lambda _: True)] == ["gone"]
+    backup = [held(3), held(1, "moved", OTHER)]
+    paths = {TOOL: "tool", OTHER: "team/moved"}
+    found = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number])
+    assert [one.path for one in found] == ["moved", "tool"]
+    assert [one.path for one in refused(found, lambda _: True)] == ["moved"]
     assert refused(found, lambda loss: loss.last != 4) == found
+
+
+def test_a_deletion_after_the_backup_is_told_and_refuses_no_restore() -> None:
+    backup = [held(1, "gone", OTHER)]
+    found = beyond(backup, {}, {TOOL: "tool"}, {OTHER}, lambda _, number: LOG[number])
+    assert refused([one for one in found if one.path == "gone"], lambda _: False) == []
+    told = sentences("hgweb1", [one for one in found if one.path == "gone"])
+    assert told == [f"hgweb1: gone {found[0].said}"]
+    assert "delete the folder after the restore" in found[0].said
+    # Another repository was made at its path: the folder would be in its way.
+    found = beyond(backup, {}, {TOOL: "gone"}, {OTHER}, lambda _, number: LOG[number])
+    assert [one.said for one in refused(found, lambda _: True)] == [
+        "was deleted after the backup, and would come back in another's place"
+    ]
 
 
 def test_the_command_reads_the_points_of_a_backup(

@@ -109,6 +109,7 @@ def test_mirrors_that_have_more_than_the_backup_refuse_the_restore(site: Site) -
         "assert sys.stdin.read().strip() == 'a point'\n"
         "if '--accept-loss=tool@4' not in sys.argv:\n"
         "    print('hgweb1: tool has pushes 4 after the backup; tool@4 gives it up')\n"
+        "print('hgweb1: gone was deleted after the backup', file=sys.stderr)\n"
     )
     program.chmod(0o755)
     asked = {"__restore_step": "begun", "__restore_hgfleet": str(program)}
@@ -118,6 +119,7 @@ def test_mirrors_that_have_more_than_the_backup_refuse_the_restore(site: Site) -
     assert "restore-primary.yml" in told
     code, told = site.play("restore_beyond.yml", **asked, restore_accept_loss=["tool@4"])
     assert code == 0, told
+    assert "hgweb1: gone was deleted after the backup" in told
     code, told = site.play(
         "restore_beyond.yml", **asked, restore_accept_loss=["tool@4"], away=["hgweb2"]
     )
