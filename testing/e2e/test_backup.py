@@ -277,21 +277,22 @@ def test_a_snapshot_of_the_future_ends_the_prune_of_its_host_until_a_person_has_
     before = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
     planted = primary.run(PYTHON, "-c", PLANT).ok().stdout.strip()
     cursor = pruner.journal_cursor()
+    try:
+        assert pruner.systemctl("start", PRUNE).code != 0
 
-    assert pruner.systemctl("start", PRUNE).code != 0
+        said = "\n".join(pruner.journal_after(cursor, f"--unit={PRUNE}"))
+        assert f"event=backup.prune-refused repository={primary.name} " in said
+        assert f"hgfleet backup forget {primary.name} {planted[:8]}" in said
+        assert refused() == 1
+        after = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
+        assert after[0].startswith(planted[:8])
+        assert "LATER THAN THE CLOCK OF THIS HOST" in after[0]
+        assert after[1:] == before
+        # No restore takes it.
+        primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()
+    finally:
+        pruner.run("hgfleet", "backup", "forget", primary.name, planted[:8]).ok()
 
-    said = "\n".join(pruner.journal_after(cursor, f"--unit={PRUNE}"))
-    assert f"event=backup.prune-refused repository={primary.name} " in said
-    assert f"hgfleet backup forget {primary.name} {planted[:8]}" in said
-    assert refused() == 1
-    after = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
-    assert after[0].startswith(planted[:8])
-    assert "LATER THAN THE CLOCK OF THIS HOST" in after[0]
-    assert after[1:] == before
-    # No restore takes it.
-    primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()
-
-    pruner.run("hgfleet", "backup", "forget", primary.name, planted[:8]).ok()
     pruner.systemctl("start", PRUNE).ok()
     assert refused() == 0
     kept = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
