@@ -259,10 +259,19 @@ class Host:
         return [one for one, _ in self.said].count(event) >= count
 
     async def with_stream(self) -> None:
-        """Make the stream, as the relay does."""
+        """Make the stream, as the relay does.
+
+        Brokers that elect their leader answer no request, also later: it is sent again.
+        """
         client = await connect(self.replication, "test")
         wanted = streams.expected(messages.EVENTS, self.replication.replicas)
-        await client.jetstream(timeout=30).add_stream(wanted)
+        deadline = Deadline(SECONDS)
+        while True:
+            try:
+                await client.jetstream(timeout=5).add_stream(wanted)
+                break
+            except nats.errors.TimeoutError:
+                assert not deadline.is_over(), "the brokers make no stream"
         await client.close()
 
     async def announce(
