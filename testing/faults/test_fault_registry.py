@@ -66,22 +66,23 @@ def test_mirrors_keep_what_an_older_registry_does_not_name(
     for mirror in mirrors:
         wait_until(f"{mirror.name} shows it", partial(is_shown, cluster, mirror, later), SECONDS)
 
-    faults.stack.callback(primary.write, REGISTRY, newest)
-    primary.write(REGISTRY, older)
-    for mirror in mirrors:
-        wait_until(
-            f"{mirror.name} refuses it", partial(told, mirror, "refused", "registry"), SECONDS
-        )
-    # A new connection of a mirror that has started again is no other one.
-    mirrors[0].systemctl("restart", "hgfleet-applier.service").ok()
-    wait_for_use(cluster, mirrors[0])
-    for mirror in mirrors:
-        assert "is older" in state(mirror)["refused"]["registry"]
-        assert is_shown(cluster, mirror, later)
-    bob.ssh(f"repo describe {former} 'now'").refused("not in order", "nothing was changed")
-    assert "hgfleet replication begin-term" in state(primary)["problems"]["registry"]
-
-    primary.write(REGISTRY, newest)
+    try:
+        primary.write(REGISTRY, older)
+        for mirror in mirrors:
+            wait_until(
+                f"{mirror.name} refuses it", partial(told, mirror, "refused", "registry"), SECONDS
+            )
+        # A new connection of a mirror that has started again is no other one.
+        mirrors[0].systemctl("restart", "hgfleet-applier.service").ok()
+        wait_for_use(cluster, mirrors[0])
+        for mirror in mirrors:
+            assert "is older" in state(mirror)["refused"]["registry"]
+            assert is_shown(cluster, mirror, later)
+        bob.ssh(f"repo describe {former} 'now'").refused("not in order", "nothing was changed")
+        assert "hgfleet replication begin-term" in state(primary)["problems"]["registry"]
+    finally:
+        # Later on it would be an older one itself.
+        primary.write(REGISTRY, newest)
     for mirror in mirrors:
         wait_until(f"{mirror.name} follows again", partial(follows, mirror), SECONDS)
     bob.ssh(f"repo describe {former} 'possible again'").ok()
