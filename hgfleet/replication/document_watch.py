@@ -120,7 +120,4 @@ async def watch(relay: Relay) -> None:
 def _tell(relay: Relay, problems: Mapping[str, str]) -> None:
     """Have the relay name problems of documents, as long as they last."""
     for name in documents.FIRST:
-        if name in problems:
-            relay.problems.note(name, problems[name], "document-refused")
-        else:
-            relay.problems.end(name)
+        relay.problems.set(name, problems.get(name, ""), "document-refused")

@@ -128,7 +128,7 @@ class Publisher:
     def hashes(self, position: Position, number: int) -> dict[int, str]:
         """Return hashes of published pushes by their numbers, back to one number if not too far.
 
-        None where the log does not hold the position. Raises the errors of log_reader (I/O).
+        No hash where the log does not hold the position. Raises the errors of log_reader (I/O).
         """
         tip = position.tip
         path = self._served.place(position.repository)

@@ -39,10 +39,10 @@ class Problems:
             self._say(event, reason=reason)
         self.host[name] = reason
 
-    def set(self, name: str, reason: str) -> None:
+    def set(self, name: str, reason: str, event: str = "unpublished") -> None:
         """Note a problem of the host, or end it where there is no reason."""
         if reason:
-            self.note(name, reason)
+            self.note(name, reason, event)
         else:
             self.end(name)
 
