@@ -31,7 +31,7 @@ from mercurial.hgweb.common import ErrorResponse
 from mercurial.utils import stringutil
 
 from hgfleet.hg import repository_settings
-from hgfleet.web import archives, frames, pushlog_commands, search
+from hgfleet.web import archives, frames, pushlog_commands, search, working_copy
 from hgfleet.web.journal import described
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
 initialization.init()
 search.restrict()
+working_copy.hide()
 pushlog_commands.register()
 
 CONTENT_SECURITY_POLICY: Final = (
@@ -78,6 +79,10 @@ CPU_SECONDS: Final = "hgfleet.cpu_seconds"
 _PROGRESS: Final[ContextVar[archives.Progress]] = ContextVar("progress")
 """Of the archive that this renderer makes."""
 
+_QUERY_IN_JSON: Final = b'"query": {query|json},'
+_HOW_IT_WAS_READ: Final = b'\n  "mode": {modedesc|json},'
+"""A search as JSON says how its query was read: a query that is no allowed revset is words."""
+
 _BARE_FILE_NAME = re.compile(rb'(title="[^"]*){file}')
 
 
@@ -86,6 +91,8 @@ def _adapted(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
     tree = original(loader, name)
     escaped = _BARE_FILE_NAME.sub(rb"\1{file|escape}", loader.cache[name])
     escaped = pushlog_commands.with_push_row(name, escaped)
+    if name == b"search":
+        escaped = escaped.replace(_QUERY_IN_JSON, _QUERY_IN_JSON + _HOW_IT_WAS_READ)
     if escaped == loader.cache[name]:
         return tree
     loader.cache[name] = escaped
@@ -93,6 +100,31 @@ def _adapted(original: Callable[..., Any], loader: Any, name: bytes) -> Any:
 
 
 extensions.wrapfunction(templater.loader, "load", _adapted)
+
+
+def _for_import(
+    original: Callable[..., Iterator[Any]],
+    context: Any,
+    repository: Any,
+    changeset: Any,
+    base: Any,
+    files: Any,
+    style: bytes,
+    *more: Any,
+) -> Iterator[Any]:
+    """Write a raw diff as `hg import` needs it: binary files, modes and renames are in git's form.
+
+    The pages for people keep the short form, in which a binary file is one line.
+    """
+    words = (context, repository, changeset, base, files, style, *more)
+    with contextlib.ExitStack() as settings:
+        if style == b"raw":
+            forced = {(b"diff", b"git"): b"true"}
+            settings.enter_context(repository.ui.configoverride(forced, b"hgfleet.web"))
+        yield from original(*words)
+
+
+extensions.wrapfunction(webutil, "_diffsgen", _for_import)
 
 
 def _audited(original: Callable[..., Any], web: Any) -> Any:

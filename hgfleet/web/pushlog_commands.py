@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 ATOM: Final = "application/atom+xml; charset=utf-8"
 
-_NO_NAMES = re.compile(r"f{1,40}|\.|null|wdir|2147483647|-.*")
-"""Names of the working copy and of no changeset, and numbers from the end."""
+_NO_NAMES = re.compile(r"\.|null|-.*")
+"""Names of no changeset, and numbers from the end."""
 
 _DATE_ROW = re.compile(rb'(<tr>\s*<th class="date">date</th>.*?</tr>)', re.DOTALL)
 _PUSH_ROW: Final = (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from hgfleet.web import pages
+from hgfleet.web import feeds, pages
 from hgfleet.web.pushlog_query import HTML
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ PROOFS: Final = {
 }
 """The kind of proof of a push, in words. Which key it was stays on the host."""
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LONGEST_TITLE: Final = 200
 
 
@@ -238,7 +236,7 @@ def _stamp(push: Push) -> str:
 
 
 def _xml(text: str) -> str:
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+    return escape(feeds.printable(text))
 
 
 def _json(document: Any) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.web import budgets, cache, headers, hgweb, slots
+from hgfleet.web import addresses, budgets, cache, feeds, hgweb, slots
 from hgfleet.web.budgets import Kind
 from hgfleet.web.exchange import bad, method_not_allowed
 from hgfleet.web.execution import Execution
@@ -78,6 +78,8 @@ class RepositoryRequests:
             raise method_not_allowed()
         if exchange.method == "POST":
             take_arguments(exchange)
+        rest, exchange.query = addresses.served(route.rest, exchange.query)
+        route = replace(route, rest=rest)
         if self._parked.has(identity):
             raise AwayError(f"{path}: parked by the applier", is_parked=True)
         self._repositories.check(path, identity)
@@ -148,7 +150,7 @@ class RepositoryRequests:
                     if request.kind is not None and execution.is_page():
                         raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
                     return self._responses.stream(exchange, execution)
-            answer = self._without_paths(execution.answer())
+            answer = feeds.as_xml(self._without_paths(execution.answer()))
         except Exception as problem:
             execution.close()
             if exchange.is_started:
@@ -193,8 +195,7 @@ class RepositoryRequests:
 
     def _refuse(self, exchange: Exchange, sentence: str) -> Iterable[bytes]:
         """Refuse a wire command in the form that makes hg print the sentence and fail."""
-        final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
-        return self._responses.send(exchange, HTTPStatus.OK, final, f"{sentence}\n".encode())
+        return self._responses.tell_hg(exchange, sentence, HTTPStatus.OK)
 
 
 def _is_limit(problem: Exception) -> bool:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 LARGEST_BODY: Final = 4 * 1024 * 1024
 """Arguments in a POST body (bytes): 100,000 nodes."""
 
-MOST_CHANGESETS: Final = 5000
-"""The largest `revcount` a page may ask for: rendering 5,000 changesets takes seconds."""
-
 CHEAP: Final = frozenset({"capabilities", "heads", "hello", "known", "listkeys", "protocaps"})
 MOST_CHEAP_COMMANDS: Final = 8
 """Of a batch that the worker answers itself; hg sends two to four."""
@@ -42,14 +39,6 @@ _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
 STYLES: Final = frozenset({"", "atom", "json", "paper", "raw", "rss"})
 """Styles of hgweb that are served: the one template set whose values are escaped, and formats for
 programs. `gitweb` and `monoblue` write a repository's description into the page as it is."""
-_WORD = re.compile(rb"[0-9A-Za-z]+")
-_WORKING_COPY = re.compile(rb"f{1,40}|2147483647|wdir")
-"""Names of the working copy, which hgweb would read from disk. A server has none.
-
-A changeset whose whole prefix is a few f is still there under a longer one.
-"""
-_NO_CHANGESETS: Final = frozenset({b"cmd", b"file", b"revcount", b"style", b"type"})
-"""Parameters of a page that name no changeset."""
 
 
 class Inputs(NamedTuple):
@@ -137,6 +126,12 @@ def is_wire(query: str) -> bool:
         return False
     command = parameters.get(b"cmd", b"").decode("latin-1")
     return bool(command) and hgweb.permission(command) is not None
+
+
+def is_command(query: str) -> bool:
+    """Whether a query has a command of the wire protocol, open here or closed."""
+    command = dict(parse_qsl(query, keep_blank_values=True)).get("cmd", "")
+    return command in wire_commands.CLOSED or is_wire(query)
 
 
 def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Request:
@@ -229,19 +224,9 @@ def _understand_page(
         return _understand_pushlog(exchange, command, style, segments[1:])
     if style not in STYLES:
         raise bad("There is no such style.")
-    if changesets_asked(parameters.get(b"revcount", b"")) > MOST_CHANGESETS:
-        raise bad(f"A page shows at most {MOST_CHANGESETS} changesets.")
     node = parameters.get(b"node", b"")
     if b"cmd" not in parameters and len(segments) > 1:
         node = segments[1].encode("latin-1") or node
-    named_changesets = [
-        value
-        for name, value in parse_qsl(exchange.query.encode("ascii"), keep_blank_values=True)
-        if name not in _NO_CHANGESETS
-    ]
-    words = _WORD.findall(b" ".join([node, *named_changesets]))
-    if any(map(_WORKING_COPY.fullmatch, words)):
-        raise not_found()
     # nginx serves the style sheets; hgweb would serve any file of a configured folder.
     if command == "static" or (command == "archive" and not node):
         raise not_found()
@@ -271,17 +256,6 @@ def _understand_pushlog(
     if pushlog_query.is_cheap(command, exchange.query):
         return Request(is_storable=True)
     return Request(is_storable=True, kind=Kind.DEAR if "full" in exchange.query else Kind.PAGE)
-
-
-def changesets_asked(value: bytes) -> int:
-    """Read `revcount` as hgweb does, which leaves it to int(): " +5_000" is 5000.
-
-    A value that hgweb ignores counts as 0. Python refuses to read more than 4,300 digits.
-    """
-    try:
-        return int(value)
-    except ValueError:
-        return 0
 
 
 def take_arguments(exchange: Exchange) -> None:

@@ -18,6 +18,7 @@ from hgfleet.web.lease import (
     RefusedAnswerError,
     RenderingError,
 )
+from hgfleet.web.request import is_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,18 @@ EXPECTED: Final = (LimitError, RenderingError, RefusedAnswerError, BrokenError)
 """Exceptions about a renderer: a line tells all that there is to know of them."""
 
 
+ACTED_ON: Final = frozenset(
+    {
+        HTTPStatus.FOUND,
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+"""Statuses of refusals that a client or proxy acts on by themselves, without the sentence."""
+
+
 class BrokenOffError(ConnectionResetError):
     """An answer broke off after its first byte; gunicorn closes the connection without a word."""
 
@@ -48,6 +61,17 @@ def _reason(problem: Exception) -> str:
     if isinstance(problem, LimitError):
         return f"the request passed its budget ({problem})"
     return str(problem) if isinstance(problem, EXPECTED) else described(problem)
+
+
+def _is_final(refusal: RefusedError) -> bool:
+    """Whether the user of the client has to read a refusal: no program acts on its status.
+
+    A proxy asks another mirror after 404, and after 503 with the time of a new attempt. hg asks its
+    user after 401, and follows a redirect. Programs wait after 429.
+    """
+    if refusal.status is HTTPStatus.SERVICE_UNAVAILABLE:
+        return "Retry-After" not in dict(refusal.headers)
+    return refusal.status not in ACTED_ON
 
 
 class Responses:
@@ -91,7 +115,10 @@ class Responses:
         return self.send(exchange, HTTPStatus(answer.status), final, body, answer.etag)
 
     def refuse(self, exchange: Exchange, refusal: RefusedError) -> Iterable[bytes]:
-        """Send a refusal: a page for a browser, plain text for every other client."""
+        """Send a refusal: a page for a browser, else plain text, or the form that hg prints."""
+        if is_command(exchange.query) and _is_final(refusal):
+            exchange.entry.setdefault("refused", refusal.status.phrase.lower())
+            return self.tell_hg(exchange, refusal.sentence, refusal.status)
         if "text/html" in str(exchange.environ.get("HTTP_ACCEPT", "")):
             body = pages.error_html(self._title, refusal.status.phrase, refusal.sentence)
             final: Headers = (
@@ -104,6 +131,18 @@ class Responses:
             final = (headers.PLAIN_TEXT,)
         final = (*final, *refusal.headers, headers.KEEP_NOWHERE)
         return self.send(exchange, refusal.status, final, body)
+
+    def tell_hg(self, exchange: Exchange, sentence: str, status: HTTPStatus) -> Iterable[bytes]:
+        """Send a refusal in the form that makes hg print the sentence and fail.
+
+        hg reads it from an answer with status 200 alone. The log and the metrics have `status`.
+        """
+        body = f"{sentence}\n".encode()
+        final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
+        self._start(exchange, HTTPStatus.OK, (*final, ("Content-Length", str(len(body)))))
+        sent = b"" if exchange.is_head else body
+        self._record(exchange, status, len(sent))
+        return [sent] if sent else []
 
     def stream(self, exchange: Exchange, execution: Execution) -> Iterable[bytes]:
         """Pass on the rest of an answer while hgweb produces it."""

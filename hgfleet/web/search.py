@@ -17,8 +17,13 @@ from typing import Any, Final
 from mercurial import error, revset, revsetlang
 from mercurial.hgweb import webcommands
 
+from hgfleet.web import working_copy
+
 MOST_NODES: Final = 64
 """Of a parsed query. Each function reads up to the whole changelog, so their number has an end."""
+
+MOST_DIGITS: Final = 20
+"""Digits of a number that is read; Python refuses more than 4,300."""
 
 SET: Final = "set"
 TEXT: Final = "text"
@@ -106,11 +111,22 @@ def _problem_of_call(tree: Tree) -> str:
             found = f"{shown}() takes plain text"
         elif kind == NUMBER and not argument[1].isdigit():
             found = f"{shown}() takes a number"
+        elif _is_working_copy(argument[1]):
+            found = f"{shown}() names the working copy, which a server does not have"
         else:
             found = ""
         if found:
             return found
     return ""
+
+
+def _is_working_copy(name: bytes) -> bool:
+    """Whether `rev()` or `id()` would take a name for the working copy.
+
+    Shorter hashes are looked up by `scmutil`, where `working_copy.hide` has closed them.
+    """
+    is_number = name.isdigit() and len(name) < MOST_DIGITS and int(name) == working_copy.NUMBER
+    return is_number or name.lower() == working_copy.HASH
 
 
 class _Revsets:

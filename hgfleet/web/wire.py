@@ -54,8 +54,9 @@ commands take any: clients send optional ones, such as `store_fingerprint`, to e
 _ANYWHERE: Final = frozenset({b"cmd", b"access-hidden"})
 """Parameters of the query that are no arguments of a command."""
 _BATCHABLE: Final = frozenset({"branchmap", "capabilities", "heads", "known", "listkeys", "lookup"})
-MOST_BATCHED: Final = 200
-"""Commands of a batch. hg sends two to four, and a `lookup` for each `--rev` of its user."""
+MOST_BATCHED: Final = 10_000
+"""Commands of a batch. hg sends two to four, and a `lookup` for each `--rev` of its user, of whom
+scripts have thousands. A renderer answers more than a few (`request.is_cheap`), in its budget."""
 
 
 class BadRequestError(ValueError):

@@ -7,7 +7,15 @@ import re
 from pathlib import Path
 
 import mercurial
-from mercurial import archival, hg, transaction, wireprotov1server
+from mercurial import (
+    archival,
+    hg,
+    revset,
+    revset_predicates,
+    scmutil,
+    transaction,
+    wireprotov1server,
+)
 from mercurial.hgweb import hgweb_mod_inner, request, webcommands, webutil
 
 from hgfleet.hg import fingerprint as state
@@ -116,3 +124,16 @@ def test_hgweb_knows_whether_it_has_begun_an_answer() -> None:
     source = inspect.getsource(request.wsgiresponse)
     assert source.count("self._started = True") == 1
     assert "setbodywillwrite" in inspect.getsource(webcommands)
+
+
+def test_core_finds_the_working_copy_where_it_is_hidden() -> None:
+    """By these two functions of `scmutil`, which the symbols of a revset use, too."""
+    by_name = inspect.getsource(scmutil.revsymbol._origfunc)
+    assert "except error.WdirUnsupported:\n        return repo[None]" in by_name
+    assert "resolvehexnodeidprefix(repo, symbol)" in by_name
+    assert "scmutil.revsymbol(" in inspect.getsource(revset.stringset)
+    predicates = Path(revset_predicates.__file__).read_text()
+    assert "scmutil.resolvehexnodeidprefix(repo, n)" in predicates
+    # `rev()` and `id()` check the whole number and the whole hash themselves: search.py does.
+    assert predicates.count("in _virtualrevs") == 2
+    assert predicates.count("rn = wdirrev") == 2

@@ -230,7 +230,7 @@ def test_a_malformed_authorization_is_refused(fleet: Fleet, header: str) -> None
 def test_a_password_in_clear_is_refused_unseen(fleet: Fleet) -> None:
     for who in (ALICE, ("alice", "wrong")):
         reply = fleet.ask(SECRET, "cmd=heads", who, scheme="http")
-        assert reply.status == 403
+        assert reply.headers["Content-Type"] == "application/hg-error"
         assert "HTTPS only" in reply.text
     assert fleet.lines == []
 

@@ -508,7 +508,7 @@ HOSTILE_QUERIES = [
 HOSTILE_PATHS = [
     "json-pushes/x", "json-pushes/1", "json-pushes/..", "json-pushes/%00", "json-pushes/\0",
     "raw-pushes", "pushes", "atom-pushes", "rss-pushlog", "json-pushlog", "json-pushloghtml",
-    "gitweb-pushloghtml", "pushloghtml/0", "pushloghtml/-1", "pushloghtml/x", "pushloghtml/1/2",
+    "pushloghtml/0", "pushloghtml/-1", "pushloghtml/x", "pushloghtml/1/2",
     "pushloghtml/99999999999999999999", "pushloghtml/2", "pushloghtml/1e1", "pushloghtml/ 1",
     "pushlog/2", "repoinfo", "raw-repoinfo", "json-repoinfo/x", "json--pushes", "JSON-pushes",
     "json-Pushes", "json-pushes%2f", "_pushes", "json-_answered", "json-register",

@@ -1,0 +1,50 @@
+"""Feeds: documents that every reader of XML takes, whatever a repository contains.
+
+Core's templates escape `<` and `&`, and let characters pass that XML 1.0 forbids, such as the ESC
+of a terminal's colour in a description. A reader then refuses the whole feed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hgfleet.web.cache import Answer
+
+TYPES: Final = ("application/atom+xml", "text/xml", "application/rss+xml")
+
+MOST_CHARACTERS: Final = 0x10FFFF
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML 1.0 document may contain (the production Char of the standard)."""
+
+
+_REFERENCE = re.compile("&#(x[0-9a-fA-F]{1,8}|[0-9]{1,8});")
+"""A character by its number; core writes addresses of e-mail in this form."""
+
+
+def printable(text: str) -> str:
+    """Return a text with U+FFFD in the place of each character that XML forbids."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def as_xml(answer: Answer) -> Answer:
+    """Return an answer that, if it is a feed, has no character that XML forbids."""
+    kind = dict(answer.headers).get("Content-Type", "")
+    if not kind.startswith(TYPES):
+        return answer
+    parts = tuple(_document(part.decode("utf-8", "replace")).encode() for part in answer.parts)
+    return answer if parts == answer.parts else replace(answer, parts=parts)
+
+
+def _document(text: str) -> str:
+    return _REFERENCE.sub(_allowed, printable(text))
+
+
+def _allowed(reference: re.Match[str]) -> str:
+    digits = reference[1]
+    number = int(digits[1:], 16) if digits.startswith("x") else int(digits)
+    is_character = number <= MOST_CHARACTERS and not _FORBIDDEN.match(chr(number))
+    return reference[0] if is_character else "\N{REPLACEMENT CHARACTER}"
