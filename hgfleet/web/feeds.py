@@ -1,4 +1,4 @@
-"""Feeds: documents that every reader of XML takes, whatever a repository contains.
+"""Feeds: documents that every reader of XML takes, with any content of a repository.
 
 Core's templates escape `<` and `&`, and let characters pass that XML 1.0 forbids, such as the ESC
 of a terminal's colour in a description. A reader then refuses the whole feed.

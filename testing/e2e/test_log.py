@@ -165,7 +165,8 @@ def test_a_client_reads_the_id_of_its_request_and_cannot_choose_it(
     mirror = mirrors_of(cluster)[0]
     url = cluster.url_past_proxy(mirror, f"{REPOSITORY}?cmd=heads&own={own}")
     # The worker refuses the argument, which the line of the request is found by.
-    assert cluster.get(url, headers=headers).status == 400
+    refused = cluster.get(url, headers=headers)
+    assert refused.headers["content-type"] == "application/hg-error"
 
     def logged() -> list[str]:
         said = mirror.shell(f"grep -h 'own={own}' /var/log/nginx/access.log || :")
