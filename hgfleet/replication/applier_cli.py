@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.core import logfmt
-from hgfleet.replication import applier
+from hgfleet.replication import applier, push_objects
 from hgfleet.replication.command_line import add_config, settings_of
 from hgfleet.replication.document_sync import DocumentSync
 from hgfleet.replication.group_sync import syncing
@@ -84,7 +84,8 @@ def make_worker(found: Settings) -> Worker:
         resync(found, source, identity, lambda text: say("resync", text=text), known=paths)
 
     gate = Gate(found, source, paths)
-    return Worker(found.repositories, paths, source, repair, gate, syncing(found))
+    kept = partial(push_objects.fetched, found)
+    return Worker(found.repositories, paths, source, repair, gate, syncing(found), kept)
 
 
 def say(event: str, **fields: object) -> None:

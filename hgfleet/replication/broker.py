@@ -8,6 +8,7 @@ The user of the primary needs these subjects of the broker:
 | publish `hgfleet.confirmed.>` | leases that the relay has heard |
 | publish `hgfleet.asked.>` | questions which pushes a mirror shows |
 | publish `$JS.API.INFO`, `$JS.API.STREAM.{INFO,CREATE,UPDATE,MSG.GET}.hgfleet-*` | its streams |
+| publish `$O.hgfleet-changegroups.>`, `$JS.API.STREAM.*.OBJ_hgfleet-changegroups` | large pushes |
 | subscribe `hgfleet.leases.>`, `hgfleet.applied.>`, `_INBOX.>` | mirrors, answers |
 | subscribe `hgfleet.epoch` | a promotion of another host |
 
@@ -16,25 +17,25 @@ A former primary has the rights of a mirror: it reads the last term before anyth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import contextlib
+from typing import IO, TYPE_CHECKING, Final
 
 import nats.js.errors
 
 from hgfleet.core.errors import HgfleetError, UnavailableError
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import epochs, messages, streams
+from hgfleet.replication import epochs, messages, push_objects, streams
 from hgfleet.replication.broker_errors import sentence
 from hgfleet.replication.connection import CONNECT_SECONDS, FAILURES, Connection
 from hgfleet.replication.guard import Guard
 from hgfleet.replication.messages import hash_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
-    from nats.js.api import RawStreamMsg
 
     from hgfleet.replication.settings import Settings
 
@@ -72,6 +73,8 @@ class Broker(Connection):
         """Differences of the streams that do not keep pushes from them."""
         self.max_payload = 0
         self.stream: streams.Found | None = None
+        self.has_objects = False
+        """Whether the brokers keep pushes without room in a message."""
         self.guard = Guard(settings, say)
         self._subscriptions, self._prepare = subscriptions, prepare
 
@@ -86,6 +89,7 @@ class Broker(Connection):
         if found.refusal:
             raise BrokerError(found.refusal)
         self.stream = found
+        await self._ensure_objects()
         await self.guard.confirm(self._stream_api(), last)
         for subject, receive in self._subscriptions.items():
             await client.subscribe(subject, cb=receive)
@@ -98,6 +102,35 @@ class Broker(Connection):
             raise BrokerError(self.problem or "the broker is away")
         return self.client.jetstream(timeout=ACK_SECONDS)
 
+    async def _ensure_objects(self) -> None:
+        """Make the bucket for large pushes. Without it they are published, and told of.
+
+        Brokers of the release before do not answer this host about it.
+        """
+        settings = self._settings
+        wanted = push_objects.expected(settings.replicas, settings.objects_bytes, streams.MAX_AGE)
+        try:
+            _, problem, _ = await streams.ensured(self._stream_api(), wanted, self._say)
+            self.has_objects = True
+        except FAILURES as error:
+            self.has_objects = False
+            problem = (
+                f"bucket {push_objects.BUCKET}: {sentence(error, settings.brokers)}; pushes "
+                "without room in a message are on this host alone until mirrors fetch them"
+            )
+        if problem:
+            self.warnings = (*self.warnings, problem)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Ask the broker; without an answer the connection is lost. Raises BrokerError."""
+        try:
+            yield
+        except FAILURES as error:
+            if not isinstance(error, nats.js.errors.APIError):
+                self.lose(error)
+            raise BrokerError(sentence(error, self._settings.brokers)) from error
+
     async def publish(
         self, stream: str, subject: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, bool]:
@@ -105,32 +138,45 @@ class Broker(Connection):
 
         Raises BrokerError. The message may be in the stream nevertheless: publish it again.
         """
-        if self.guard.fenced:
-            raise BrokerError(self.guard.fenced)
-        try:
+        self._check_fence()
+        with self._asking():
             ack = await self._stream_api().publish(
                 subject, body, timeout=ACK_SECONDS, stream=stream, headers=headers
             )
-        except nats.js.errors.APIError as error:
-            # The broker answered: it is there, and does not take the message.
-            raise BrokerError(sentence(error, self._settings.brokers)) from error
-        except FAILURES as error:
-            self.lose(error)
-            raise BrokerError(sentence(error, self._settings.brokers)) from error
         return ack.seq, bool(ack.duplicate)
+
+    def _check_fence(self) -> None:
+        if self.guard.fenced:
+            raise BrokerError(self.guard.fenced)
+
+    async def has_object(self, name: str) -> bool:
+        """Whether the brokers keep the object of a push. Raises BrokerError."""
+        with self._asking():
+            return await push_objects.has(self._stream_api(), name)
+
+    async def store(self, name: str, content: IO[bytes]) -> None:
+        """Have the brokers keep the object of a push. Raises BrokerError."""
+        self._check_fence()
+        with self._asking():
+            await push_objects.put(self._stream_api(), name, content)
+
+    async def withdraw(self, purged: Collection[str]) -> None:
+        """Remove the objects of deleted repositories; a later call does what fails here."""
+        if self.has_objects and self.ready.is_set():
+            with contextlib.suppress(BrokerError), self._asking():
+                for name in await push_objects.withdraw(self._stream_api(), purged):
+                    self._say("object-withdrawn", push=name)
 
     async def streamed(
         self, repository: str, stream: str = messages.PUSHES
     ) -> streams.Streamed | None:
         """Return a stream's last push of a repository; None without one."""
         subject = streams.SUBJECTS[stream].replace("*", repository)
-        try:
-            found = await self._stream_api().get_last_msg(stream, subject)
-        except nats.js.errors.NotFoundError:
-            return None
-        except FAILURES as error:
-            self.lose(error)
-            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        with self._asking():
+            try:
+                found = await self._stream_api().get_last_msg(stream, subject)
+            except nats.js.errors.NotFoundError:
+                return None
         number = streams.number_of(found.headers, repository)
         if not number:
             return None
@@ -148,7 +194,7 @@ class Broker(Connection):
         """
         found: dict[int, str] = {}
         subject, sequence = messages.events(repository), 0
-        try:
+        with self._asking(), contextlib.suppress(nats.js.errors.NotFoundError):
             while True:
                 message = await self._stream_api().get_msg(
                     messages.EVENTS, sequence + 1, subject, next=True
@@ -156,11 +202,7 @@ class Broker(Connection):
                 if number := streams.number_of(message.headers, repository):
                     found[number] = hash_in(message.headers)
                 sequence = message.seq or 0
-        except nats.js.errors.NotFoundError:
-            return found
-        except FAILURES as error:
-            self.lose(error)
-            raise BrokerError(sentence(error, self._settings.brokers)) from error
+        return found
 
     async def since(self, sequence: int) -> set[str]:
         """Return the repositories of the pushes behind a message; of all, if they are many.
@@ -168,25 +210,15 @@ class Broker(Connection):
         Raises BrokerError.
         """
         assert self.stream is not None
-        last = self.stream.last_sequence
-        try:
+        last, subjects = self.stream.last_sequence, list[str]()
+        with self._asking():
             if last - sequence > MOST_READ:
                 wanted = messages.pushes("*")
                 info = await self._stream_api().stream_info(messages.PUSHES, subjects_filter=wanted)
-                subjects = list(info.state.subjects or {})
+                subjects += info.state.subjects or {}
             else:
-                subjects = [
-                    found.subject or ""
-                    for number in range(sequence + 1, last + 1)
-                    if (found := await self._message(number)) is not None
-                ]
-        except FAILURES as error:
-            self.lose(error)
-            raise BrokerError(sentence(error, self._settings.brokers)) from error
+                for number in range(sequence + 1, last + 1):
+                    with contextlib.suppress(nats.js.errors.NotFoundError):
+                        found = await self._stream_api().get_msg(messages.PUSHES, number)
+                        subjects.append(found.subject or "")
         return {subject.rpartition(".")[2] for subject in subjects}
-
-    async def _message(self, sequence: int) -> RawStreamMsg | None:
-        try:
-            return await self._stream_api().get_msg(messages.PUSHES, sequence)
-        except nats.js.errors.NotFoundError:
-            return None

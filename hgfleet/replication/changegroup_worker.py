@@ -1,11 +1,11 @@
 """`python -m hgfleet.replication.changegroup_worker`: changegroups, computed by hg in this process.
 
 A request is a line of JSON on stdin: {"request": NUMBER, "repository": PATH, "nodes": [...],
-"limit": BYTES}. The answer on stdout is a line {"request": NUMBER, "size": N} and N bytes: a
-changegroup of version 03 of exactly these changesets, compressed with zlib. Size 0 and "reason" say
-why there is none, and the process ends: nothing of a failed request is there for another. The end
-of stdin ends the process, so a killed relay leaves none behind. Repositories stay open for the next
-request.
+"level": N}. The answer on stdout is pieces of a changegroup of version 03 of exactly these
+changesets, compressed with zlib: for each a line {"request": NUMBER, "size": N} and N bytes. Size 0
+ends it. With a "reason" why it is not whole, the process ends: nothing of a failed request is there
+for another. The end of stdin ends the process, so a killed relay leaves none behind. Repositories
+stay open for the next request.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from mercurial.repo import factory
 
 from hgfleet.hg import repository_settings
 from hgfleet.replication import changesets
+from hgfleet.replication.source_requests import Selection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import BinaryIO
 
 MAX_OPEN: Final = 64
@@ -70,20 +72,23 @@ class Opened:
         return len(self._repositories)
 
 
-def answer(opened: Opened, line: bytes) -> tuple[dict[str, Any], bytes]:
+def answer(opened: Opened, line: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Answer one request; an error of hg is a reason, and the mirrors fetch the changesets."""
     asked = json.loads(line)
-    head: dict[str, Any] = {"request": asked["request"], "size": 0}
+    head: dict[str, Any] = {"request": asked["request"]}
+    reason = {}
     try:
-        made = changesets.encoded(opened.get(asked["repository"]), asked["nodes"], asked["limit"])
-    except changesets.TooLargeError:
-        return head | {"reason": ""}, b""
+        selection = Selection(nodes=tuple(asked["nodes"]))
+        whole = opened.get(asked["repository"])
+        for piece in filter(None, changesets.stream(whole, selection, asked["level"])):
+            yield head | {"size": len(piece)}, piece
     except MemoryError:
-        return head | {"reason": "it needs too much memory"}, b""
+        reason = {"reason": "it needs too much memory"}
     except Exception as error:
-        return head | {"reason": f"{type(error).__name__}: {error}"[:500]}, b""
-    opened.trim()
-    return head | {"size": len(made)}, made
+        reason = {"reason": f"{type(error).__name__}: {error}"[:500]}
+    else:
+        opened.trim()
+    yield head | {"size": 0} | reason, b""
 
 
 def main() -> int:
@@ -97,10 +102,11 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, hard))
     opened = Opened()
     while line := source.readline():
-        head, body = answer(opened, line)
-        target.write(json.dumps(head).encode("ascii") + b"\n" + body)
+        head: dict[str, Any] = {}
+        for head, piece in answer(opened, line):
+            target.write(json.dumps(head).encode("ascii") + b"\n" + piece)
         target.flush()
-        if not head["size"]:
+        if "reason" in head:
             # Without the destructors of the failed request's objects.
             os._exit(0)
     return 0

@@ -1,4 +1,4 @@
-"""Changegroups for messages, from workers that keep hg imported and repositories open.
+"""Changegroups of pushes, from workers that keep hg imported and repositories open.
 
 A worker is a process (`changegroup_worker`): an error, or the memory, of a huge push ends the
 worker and not the relay. Workers start when they are needed. A worker whose request failed, or that
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from hgfleet.replication.messages import MAX_PAYLOAD
 
@@ -22,11 +23,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORKERS: Final = 2
+"""Of those for messages, and of those for objects: a large push keeps none from its message."""
+
 SECONDS: Final = 60.0
-"""For a changegroup; a worker that takes longer is ended, and mirrors fetch the changesets."""
+"""For the changegroup of a message; a worker that takes longer is ended."""
+
+OBJECT_SECONDS: Final = 900.0
+"""For that of an object."""
+
+MESSAGE_LEVEL: Final = 6
+"""Of zlib: a message goes to every mirror, and stays on the brokers' disks for days."""
+
+OBJECT_LEVEL: Final = 1
+"""A large changegroup costs more processor time than disk."""
 
 MAX_REQUEST: Final = 256 * 1024
-"""Bytes of an answer's first line."""
+"""Bytes of the line before a piece."""
+
+
+class _TooLargeError(Exception):
+    """The changegroup has more bytes than were asked for."""
 
 
 class Changegroups:
@@ -36,24 +52,44 @@ class Changegroups:
         self, hgrc: Path, say: Callable[..., None], most: int = WORKERS, seconds: float = SECONDS
     ) -> None:
         self._hgrc, self._say, self._seconds = hgrc, say, seconds
-        self._slots = asyncio.Semaphore(most)
+        self._slots, self._large = asyncio.Semaphore(most), asyncio.Semaphore(most)
         self._idle: list[asyncio.subprocess.Process] = []
         self._numbers = itertools.count(1)
 
     async def make(self, repository: Path, nodes: Sequence[str], limit: int = MAX_PAYLOAD) -> bytes:
         """Return the compressed changegroup of exactly these changesets, empty if there is none."""
-        asked = {"repository": str(repository), "nodes": list(nodes), "limit": limit}
+        made = io.BytesIO()
+        asked = {"repository": str(repository), "nodes": list(nodes), "level": MESSAGE_LEVEL}
         async with self._slots:
-            try:
-                return await asyncio.wait_for(self._ask(asked, str(repository)), self._seconds)
-            except (TimeoutError, OSError, EOFError, ValueError) as error:
-                # asyncio.IncompleteReadError is an EOFError.
-                reason = str(error) or "it takes too long"
-                self._say("changegroup-failed", repository=repository, reason=reason)
-                return b""
+            problem = await self._write(asked, made, limit, self._seconds)
+        return b"" if problem is not None else made.getvalue()
 
-    async def _ask(self, asked: dict[str, object], repository: str) -> bytes:
-        number = next(self._numbers)
+    async def write(
+        self, repository: Path, nodes: Sequence[str], file: IO[bytes], limit: int
+    ) -> str | None:
+        """Write such a changegroup to a file; return why it is not whole, None if it is."""
+        asked = {"repository": str(repository), "nodes": list(nodes), "level": OBJECT_LEVEL}
+        async with self._large:
+            problem = await self._write(asked, file, limit, OBJECT_SECONDS)
+        return problem if problem != "" else f"its changesets have more than {limit} bytes"
+
+    async def _write(
+        self, asked: dict[str, object], file: IO[bytes], limit: int, seconds: float
+    ) -> str | None:
+        """Return why a changegroup is not whole, "" where it is too large, None if it is whole."""
+        try:
+            await asyncio.wait_for(self._ask(asked, file, limit), seconds)
+        except _TooLargeError:
+            return ""
+        except (TimeoutError, OSError, EOFError, ValueError) as error:
+            # asyncio.IncompleteReadError is an EOFError.
+            reason = str(error) or "it takes too long"
+            self._say("changegroup-failed", repository=asked["repository"], reason=reason)
+            return reason
+        return None
+
+    async def _ask(self, asked: dict[str, object], file: IO[bytes], limit: int) -> None:
+        number, size = next(self._numbers), 0
         line = json.dumps(asked | {"request": number}).encode("ascii") + b"\n"
         worker = self._idle.pop() if self._idle else await self._start()
         healthy = False
@@ -62,21 +98,25 @@ class Changegroups:
             assert worker.stdout is not None
             worker.stdin.write(line)
             await worker.stdin.drain()
-            head = json.loads(await worker.stdout.readline() or b"{}")
-            if not head.keys() >= {"request", "size"}:
-                raise EOFError("its process ended")
-            if head["request"] != number:
-                raise ValueError(f"it answered request {head['request']}, expected {number}")
-            body = await worker.stdout.readexactly(head["size"])
-            healthy = bool(body)
+            while True:
+                head = json.loads(await worker.stdout.readline() or b"{}")
+                if not head.keys() >= {"request", "size"}:
+                    raise EOFError("its process ended")
+                if head["request"] != number:
+                    raise ValueError(f"it answered request {head['request']}, expected {number}")
+                if not head["size"]:
+                    break
+                file.write(await worker.stdout.readexactly(head["size"]))
+                if (size := size + head["size"]) > limit:
+                    raise _TooLargeError
+            if "reason" in head:
+                raise ValueError(head["reason"])
+            healthy = True
         finally:
             if healthy:
                 self._idle.append(worker)
             else:
                 await _end(worker)
-        if head.get("reason"):
-            self._say("changegroup-failed", repository=repository, reason=head["reason"])
-        return body
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

@@ -26,9 +26,6 @@ COMPRESSION: Final = b"GZ"
 LEVEL: Final = 1
 """Of zlib: hosts are near each other, and higher levels cost more processor time than network."""
 
-MESSAGE_LEVEL: Final = 6
-"""Of messages, which stay on the brokers' disks."""
-
 PIECE: Final = 64 * 1024
 """Bytes of uncompressed data between two answers of the compressor."""
 
@@ -36,10 +33,6 @@ _KEPT: Final = b"pinned_store"
 """A reader keeps the store that it opened while a storage upgrade exchanges it."""
 
 _opening: Final = threading.Lock()
-
-
-class TooLargeError(Exception):
-    """The changegroup does not fit into a message."""
 
 
 def new_ui(hgrc: Path) -> Any:
@@ -102,26 +95,11 @@ def _known(whole: Any, nodes: Iterable[str]) -> list[int]:
     return found
 
 
-def stream(whole: Any, selection: Selection) -> Iterator[bytes]:
+def stream(whole: Any, selection: Selection, level: int = LEVEL) -> Iterator[bytes]:
     """Yield the pieces of a compressed changegroup; raises RefusedError before the first."""
-    made = _compressed(_pieces(whole, selection), LEVEL)
+    made = _compressed(_pieces(whole, selection), level)
     # Computed before the return, so early errors are told.
     return itertools.chain((next(made),), made)
-
-
-def encoded(whole: Any, nodes: Iterable[str], limit: int) -> bytes:
-    """Return the compressed changegroup of exactly these changesets, for a message.
-
-    Raises TooLargeError as soon as it exceeds the limit (bytes), and RefusedError.
-    """
-    made: list[bytes] = []
-    size = 0
-    for piece in _compressed(_pieces(whole, Selection(nodes=tuple(nodes))), MESSAGE_LEVEL):
-        made.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise TooLargeError
-    return b"".join(made)
 
 
 def add(repo: Any, tr: Any, data: BinaryIO) -> None:

@@ -110,7 +110,7 @@ async def watch(relay: Relay) -> None:
         try:
             seen = await asyncio.to_thread(looker.look)
             for name in changed(told, seen):
-                await relay.hint(name)
+                await relay.documents.publish(name)
                 told[name] = seen[name]
         except (BrokerError, OSError) as error:
             relay.say("hint-lost", reason=error)

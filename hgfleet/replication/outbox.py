@@ -116,6 +116,12 @@ def body(message: PushMessage, most: int) -> bytes:
     return line if len(line) <= most else b""
 
 
+def is_whole(message: PushMessage, content: bytes) -> bool:
+    """Whether a body has the record and all its changesets."""
+    has_changesets = bool(message.changegroup or not message.record.changesets)
+    return has_changesets and len(content) == len(message.body())
+
+
 class Queue:
     """Repositories, by identity, that have something to publish, each with one worker at a time.
 

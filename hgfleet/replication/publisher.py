@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -11,7 +12,14 @@ from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
 from hgfleet.pushlog import chain, log_file
 from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication import given_up, log_reader, messages, outbox, repository_fences
+from hgfleet.replication import (
+    given_up,
+    log_reader,
+    messages,
+    outbox,
+    push_objects,
+    repository_fences,
+)
 from hgfleet.replication.messages import PushMessage
 from hgfleet.replication.outbox import Position
 from hgfleet.replication.repository_fences import Fenced, ForkedError
@@ -69,6 +77,7 @@ class Publisher:
         say: Callable[..., None],
     ) -> None:
         self._repositories, self._terms = settings.repositories, settings.terms
+        self._folder, self._objects_bytes = settings.positions, settings.objects_bytes
         self._positions, self._synced = positions, synced
         self._broker, self._changegroups = broker, changegroups
         self._served, self._registry, self._sessions = served, registry, sessions
@@ -310,6 +319,8 @@ class Publisher:
         session = self._sessions.of(record.repository, record.id)
         message = PushMessage(path, entry.line, record, changegroup, stamp, session)
         body = outbox.body(message, self._broker.max_payload - HEADERS_BYTES)
+        if with_changesets and not outbox.is_whole(message, body):
+            await self._keep(path, message)
         sequence, _ = await self._broker.publish(
             messages.PUSHES,
             messages.pushes(entry.record.repository),
@@ -317,3 +328,28 @@ class Publisher:
             message.headers(),
         )
         return sequence
+
+    async def _keep(self, path: str, message: PushMessage) -> None:
+        """Have the brokers keep a push that has no room in its message, before that is published.
+
+        Where they cannot, the message is published nevertheless: mirrors ask the source. Raises
+        BrokerError.
+        """
+        if not self._broker.has_objects or await self._broker.has_object(message.id):
+            return
+        place, nodes = self._repositories / path, message.record.changesets
+        most = self._objects_bytes // push_objects.SHARE
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(message.line + b"\n")
+                problem = None
+                if nodes:
+                    problem = await self._changegroups.write(place, nodes, file, most - file.tell())
+                if problem is None:
+                    file.seek(0)
+                    await self._broker.store(message.id, file)
+        except OSError as error:
+            problem = f"{self._folder}: {error.strerror or error}"
+        if problem is not None:
+            name = messages.push_name(message.record.repository, message.record.id)
+            self._say("push-not-kept", repository=path, push=name, reason=problem)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError
+from hgfleet.hg import required_copy
 from hgfleet.replication import messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
@@ -107,7 +108,6 @@ class Relay:
         self.documents = HintPublisher(
             self.broker, self.members, self._waiting, self._is_settled, say
         )
-        self.hint = self.documents.publish
         self._paths: Mapping[str, str] = {}
 
     async def run(self) -> None:
@@ -214,6 +214,7 @@ class Relay:
         self.announcer.keep(found.paths)
         for repository in found.purged:
             self.positions.forget(repository)
+        await self.broker.withdraw(found.purged)
 
     # -- mirrors ---------------------------------------------------------------------------------
 
@@ -271,7 +272,7 @@ class Relay:
         """
         if isinstance(request, CopyRequest):
             answer = await self._waiting.answer(
-                self._copies,
+                lambda seconds: self._copies(request.required, seconds),
                 lambda found: self._is_settled() or visibility.has_copy(found, request.required),
                 request.wait,
             )
@@ -314,9 +315,13 @@ class Relay:
         takes = takes and self.broker.ready.is_set()
         return visibility.is_final(answer, settled=self._is_settled(), takes=takes)
 
-    def _copies(self, seconds: float) -> Answer:
-        """Return which mirrors a push that begins now can reach, if the broker takes it."""
-        takes = self.broker.ready.is_set() and not self.refusals.reason
+    def _copies(self, required: str, seconds: float) -> Answer:
+        """Return which mirrors a push that begins now can reach, if the broker takes it.
+
+        A push is at the broker if that takes large ones too; mirrors have the source.
+        """
+        has_room = self.broker.has_objects or required != required_copy.BROKER
+        takes = self.broker.ready.is_set() and not self.refusals.reason and has_room
         return self._answered(self.members.live(time.monotonic()), takes, seconds)
 
     def _answered(

@@ -8,8 +8,8 @@ brokers = ["tls://broker1:4222"]
 mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
 replicas = 1                          # copies of a stream among the brokers: 1 or 3
 lease_seconds = 5.0
-wait_seconds = 5.0                    # for which a push waits for its mirrors
 keep_missing_days = 14                # to keep repositories that the registry lost; 0: for ever
+objects_bytes = 268435456             # of the brokers' disks for pushes without room in a message
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Settings:
     mirrors: tuple[str, ...]
     replicas: int = 1
     lease_seconds: float = 5.0
-    wait_seconds: float = 5.0
     keep_missing_days: int = 14
+    objects_bytes: int = 256 * 2**20
     repositories: Path = Path(paths.REPOSITORIES)
     compiled: Path = Path(paths.COMPILED)
     dynamic: Path = Path(paths.DYNAMIC)
@@ -81,6 +81,8 @@ def load(path: Path = DEFAULT_PATH) -> Settings:
 
 def parse(table: Table) -> Settings:
     """Take the settings out of a table."""
+    # Of the release before; sessions have it from the role `mercurial`.
+    table.seconds("wait_seconds", 5.0, least=0, most=60)
     return Settings(
         role=Role(table.choice("role", tuple(Role))),
         host=table.text("host"),
@@ -90,6 +92,6 @@ def parse(table: Table) -> Settings:
         mirrors=table.texts("mirrors"),
         replicas=table.integer("replicas", 1, least=1, most=5),
         lease_seconds=table.seconds("lease_seconds", 5.0, least=1, most=300),
-        wait_seconds=table.seconds("wait_seconds", 5.0, least=0, most=60),
         keep_missing_days=table.integer("keep_missing_days", 14, least=0, most=3650),
+        objects_bytes=table.integer("objects_bytes", 256 * 2**20, least=2**20, most=2**50),
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nats.js import JetStreamContext
+    from nats.js.api import StreamInfo
 
     from hgfleet.pushlog.log_file import Tip
 
@@ -84,23 +85,11 @@ async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None])
     """Create the streams, or change those that differ. Raises the errors of nats-py."""
     created, last, has_events, refusal, warnings = "", 0, False, "", []
     for name in SUBJECTS:
-        wanted = expected(name, replicas)
-        try:
-            info = await api.stream_info(name)
-        except nats.js.errors.NotFoundError:
-            info = await api.add_stream(wanted)
-            say("stream-created", stream=name)
-        differing = differences(wanted, info.config)
-        if differing:
-            try:
-                info = await api.update_stream(info.config.evolve(**_changes(wanted, differing)))
-                say("stream-changed", stream=name, settings=",".join(differing))
-            except nats.js.errors.APIError as error:
-                problem = unchangeable(name, differing, str(error.description))
-                if NEEDED & differing.keys():
-                    refusal = refusal or problem
-                else:
-                    warnings.append(problem)
+        info, problem, is_needed = await ensured(api, expected(name, replicas), say)
+        if problem and is_needed:
+            refusal = refusal or problem
+        elif problem:
+            warnings.append(problem)
         if name == messages.PUSHES:
             created, last = str(info.created), info.state.last_seq
         elif name == messages.EVENTS:
@@ -108,8 +97,31 @@ async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None])
     return Found(created, last, has_events, refusal, tuple(warnings))
 
 
-def _changes(wanted: StreamConfig, differing: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: getattr(wanted, name) for name in differing}
+async def ensured(
+    api: JetStreamContext, wanted: StreamConfig, say: Callable[..., None]
+) -> tuple[StreamInfo, str, bool]:
+    """Create a stream, or change it where it differs. Raises the errors of nats-py.
+
+    Return it, the sentence about settings that the broker does not change, and whether pushes
+    would be lost with those.
+    """
+    name = str(wanted.name)
+    try:
+        info = await api.stream_info(name)
+    except nats.js.errors.NotFoundError:
+        info = await api.add_stream(wanted)
+        say("stream-created", stream=name)
+    differing = differences(wanted, info.config)
+    if not differing:
+        return info, "", False
+    try:
+        changes = {setting: getattr(wanted, setting) for setting in differing}
+        info = await api.update_stream(info.config.evolve(**changes))
+    except nats.js.errors.APIError as error:
+        problem = unchangeable(name, differing, str(error.description))
+        return info, problem, bool(NEEDED & differing.keys())
+    say("stream-changed", stream=name, settings=",".join(differing))
+    return info, "", False
 
 
 def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str) -> str:

@@ -3,8 +3,8 @@
 A job names the identity of a repository. The mirror's registry says its path when the job runs,
 and the folder there has to have that identity. A job reads the mirror's position anew, under the
 repository's lock, so a job that runs twice, or beside another one that a killed applier left,
-changes nothing twice. Records that no message brought, and changegroups that are too large for one,
-come from the source.
+changes nothing twice. Changegroups that are too large for a message come from the brokers' object
+store, those that it does not have, and records that no message brought, from the source.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from hgfleet.replication.registry_gate import Gate
     from hgfleet.replication.registry_paths import RegistryPaths
 
+    Kept = Callable[[bytes, Record], AbstractContextManager[BinaryIO]]
+
 OPENED: Final = 32
 """Repositories that a worker keeps open; opening one takes some milliseconds."""
 
@@ -79,6 +81,7 @@ class Worker:
         repair: Callable[[str], None] | None = None,
         gate: Gate | None = None,
         sync: Callable[[], None] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self._root = root
         self._paths = paths
@@ -86,6 +89,8 @@ class Worker:
         self._repair = repair
         self._gate = gate
         self._sync = sync
+        self._kept = kept
+        """Opens the changesets of a push without room in its message, which the brokers keep."""
         self._opened: dict[str, tuple[Any, OpenedPlace, Path]] = {}
 
     def run(self, job: Job) -> Result:
@@ -149,13 +154,24 @@ class Worker:
                 # The message may be damaged; the source's answer decides.
                 if self._source is None:
                     raise
-        return self._fetched(repo, job, line, record)
+        return self._fetched(repo, job, line, record, kept=None if changegroup else self._kept)
 
-    def _fetched(self, repo: Any, job: Job, line: bytes, record: Record) -> Step:
+    def _fetched(
+        self, repo: Any, job: Job, line: bytes, record: Record, *, kept: Kept | None = None
+    ) -> Step:
+        """Apply a record with changesets that the brokers keep, if they do; else of the source."""
         with apply.locked(repo, job.identity):
             step = apply.next_step(repo, line, record)
         if step is not Step.APPLY:
             return step
+        if kept is not None:
+            try:
+                with kept(line, record) as data:
+                    return apply.apply(repo, line, record, data)
+            except (UnavailableError, *_UNREADABLE, *_MALFORMED):
+                # The brokers do not have it, or not whole; the source's answer decides.
+                if self._source is None:
+                    raise
         try:
             with self._connected().changegroup(job.identity, record.changesets) as data:
                 return apply.apply(repo, line, record, data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
@@ -97,11 +97,13 @@ class Stream:
     """
 
     max_payload = PAYLOAD
+    has_objects = True
     guard = SimpleNamespace(epoch=1, fenced="")
 
     def __init__(self) -> None:
         self.messages: dict[int, tuple[str, bytes, dict[str, str]]] = {}
         self.failures: list[str] = []
+        self.objects: dict[str, bytes] = {}
         self._made = itertools.count(1)
         self.renew()
 
@@ -137,6 +139,14 @@ class Stream:
         if failure == "unacknowledged":
             raise BrokerError("the broker went away")
         return sequence, is_duplicate
+
+    async def has_object(self, name: str) -> bool:
+        """Whether an object of this name was stored."""
+        return name in self.objects
+
+    async def store(self, name: str, content: IO[bytes]) -> None:
+        """Store an object."""
+        self.objects[name] = content.read()
 
     async def streamed(self, repository: str, _stream: str = messages.PUSHES) -> Streamed | None:
         """Return the last push of a repository."""
@@ -182,7 +192,12 @@ class Relay:
         paths = {identity(number): path_of(number) for number in self._primary.logs}
         served: Any = SimpleNamespace(place=paths.get)
         registry: Any = SimpleNamespace(read=lambda: "none")
-        settings: Any = SimpleNamespace(repositories=self._primary.folder, terms=self._state)
+        settings: Any = SimpleNamespace(
+            repositories=self._primary.folder,
+            terms=self._state,
+            positions=self._state,
+            objects_bytes=2**20,
+        )
         self._publisher = Publisher(
             settings,
             self._positions,

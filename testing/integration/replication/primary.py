@@ -51,7 +51,6 @@ class Primary(Site):
             brokers=(broker.url,),
             mirrors=mirrors,
             lease_seconds=5.0,
-            wait_seconds=20.0,
             repositories=self.repos,
             compiled=self.registry,
             dynamic=self.dynamic,

@@ -15,7 +15,9 @@ import nats.js.errors
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from hgfleet.replication import events, messages
+from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
+from hgfleet.replication import events, messages, push_objects
+from hgfleet.replication import streams as streams_of_service
 from hgfleet.replication.feed_server import FeedServer
 from hgfleet.replication.pulling import messages_of
 from hgfleet.replication.settings import Role, Settings
@@ -191,6 +193,50 @@ def test_webhooks_of_the_primary_deliver_through_consumers_and_letters_of_receiv
         ):
             assert not await mirror.may_publish(subject), subject
         assert not await mirror.may_subscribe(letters.subject(letters.AGAIN))
+
+    told(secured, authority, story)
+
+
+def test_the_primary_keeps_large_pushes_and_a_mirror_reads_them_only(
+    secured: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    record = Record(
+        1, "7d" * 16, "push", "alice", time=1, previous=FIRST, heads=Heads(digest="0" * 64)
+    )
+    line = record.line()
+    name = messages.message_id(record, hash_of(line))
+    settings = Settings(
+        *(Role.MIRROR, MIRRORS[0], PRIMARY, f"https://{PRIMARY}:7460", (secured.url,), MIRRORS),
+        ca=authority.folder / "ca.pem",
+        certificate=authority.folder / "mirror.pem",
+        key=authority.folder / "mirror-key.pem",
+    )
+
+    def read() -> bytes:
+        with push_objects.fetched(settings, line, record) as file:
+            return file.read()
+
+    async def story(primary: Host, mirror: Host) -> None:
+        api = primary.client.jetstream()
+        wanted = push_objects.expected(1, 2**20, streams_of_service.MAX_AGE)
+        for one in (wanted, wanted.evolve(max_bytes=2**21)):
+            await streams_of_service.ensured(api, one, lambda *_, **__: None)
+        file = tmp_path / "object"
+        file.write_bytes(line + b"\nchangegroup")
+        with file.open("rb") as content:
+            await push_objects.put(api, name, content)
+        assert await asyncio.to_thread(read) == b"changegroup"
+        assert await push_objects.withdraw(api, {"7d" * 16}) == [name]
+        assert not await push_objects.has(api, name)
+        assert not primary.refused
+        assert not await primary.may_publish(f"$JS.API.STREAM.DELETE.{push_objects.STREAM}")
+        for subject in (
+            f"$O.{push_objects.BUCKET}.M.{'7d' * 16}",
+            f"$O.{push_objects.BUCKET}.C.{'7d' * 16}",
+            f"$JS.API.STREAM.PURGE.{push_objects.STREAM}",
+            f"$JS.API.CONSUMER.CREATE.{push_objects.STREAM}",
+        ):
+            assert not await mirror.may_publish(subject), subject
 
     told(secured, authority, story)
 
