@@ -1,8 +1,9 @@
 """`hgfleet`: one command, a subcommand per part.
 
-Each part has a function `add_parser(subparsers)`, which adds its parser and sets `run` on it: a
-function from the parsed arguments to an exit code (`parser.set_defaults(run=...)`). Only the part
-of the command line is imported: `hgfleet registry` starts without boto3.
+Each module of a part has a function `add_parser(subparsers)`, which adds the parsers of its parts
+and sets `run` on them: a function from the parsed arguments to an exit code
+(`parser.set_defaults(run=...)`). Only the module of the part in the command line is imported:
+`hgfleet registry` starts without boto3.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "keys": ("hgfleet.directory.fingerprints", "index the SSH keys of a directory"),
     "applier": (
-        "hgfleet.replication.applier_cli",
+        "hgfleet.replication.cli",
         "bring the pushes of the primary to this mirror",
     ),
     "steering": (
@@ -54,11 +55,11 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "show, compare and repair the copies of this host",
     ),
     "source": (
-        "hgfleet.replication.source_cli",
+        "hgfleet.replication.cli",
         "serve mirrors what the messages of pushes do not carry",
     ),
-    "relay": ("hgfleet.replication.relay_cli", "publish the pushes of this primary to mirrors"),
-    "events": ("hgfleet.replication.feed_cli", "serve push events to clients of this web host"),
+    "relay": ("hgfleet.replication.cli", "publish the pushes of this primary to mirrors"),
+    "events": ("hgfleet.replication.cli", "serve push events to clients of this web host"),
     "backup": ("hgfleet.backup.cli", "back up this host, restore, and show what would be lost"),
     "metrics": ("hgfleet.monitoring.cli", "show the metrics of this host"),
     "integrity": (
@@ -120,10 +121,12 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hgfleet {__version__}")
     subparsers = parser.add_subparsers(metavar="PART", title="parts")
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    wanted, _ = PARTS.get(
+        next((word for word in arguments if not word.startswith("-")), ""), ("", "")
+    )
+    if wanted:
+        importlib.import_module(wanted).add_parser(subparsers)
     for name, (module, summary) in PARTS.items():
-        if name == wanted:
-            importlib.import_module(module).add_parser(subparsers)
-        else:
+        if module != wanted:
             subparsers.add_parser(name, help=summary, add_help=False)
     return parser

@@ -1,33 +1,144 @@
-"""`hgfleet replication`: status of this host, and the comparison and repair of a mirror."""
+"""Commands of replication, in two tables: the daemons, and `hgfleet replication` for operators."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import paths
-from hgfleet.core.errors import ConfigurationError, HgfleetError, UsageError
-from hgfleet.core.names import path_problem
-from hgfleet.core.report import Report
-from hgfleet.core.subcommands import add_format, on_repositories
-from hgfleet.registry.owned_files import become
-from hgfleet.replication import beyond_cli, document_cli, lifting_cli, promotion_cli
-from hgfleet.replication.command_line import add_config
-from hgfleet.replication.settings import Role, load
+from hgfleet.core.subcommands import add_format
+from hgfleet.replication import commands, daemons
+from hgfleet.replication.settings import DEFAULT_PATH, SOURCE_PORT
 
 if TYPE_CHECKING:
-    from hgfleet.replication.settings import Settings
-    from hgfleet.replication.source_client import SourceClient
+    from collections.abc import Callable
 
-DIFFERENT: Final = 65
-"""Exit code: a repository differs, and no push repairs it."""
-LATE: Final = 75
-"""Exit code: a mirror is behind, and goes on."""
+    Option = Callable[[argparse.ArgumentParser], object]
 
-_EPILOG: Final = """\
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its help, its options, and the function from its options to an exit code."""
+
+    name: str
+    run: Callable[[argparse.Namespace], int]
+    help: str
+    description: str | None = None
+    options: tuple[Option, ...] = ()
+    epilog: str | None = None
+
+    def add(self, parsers: Any, *more: Option) -> argparse.ArgumentParser:
+        """Add the parser of the command, with more options, and return it."""
+        raw = argparse.RawDescriptionHelpFormatter
+        parser: argparse.ArgumentParser = parsers.add_parser(
+            self.name,
+            help=self.help,
+            description=self.description,
+            epilog=self.epilog,
+            formatter_class=raw if self.epilog else argparse.HelpFormatter,
+        )
+        for add in (*more, *self.options):
+            add(parser)
+        parser.set_defaults(run=self.run)
+        return parser
+
+
+def _option(*names: str, **more: Any) -> Option:
+    def add(parser: argparse.ArgumentParser) -> object:
+        return parser.add_argument(*names, **more)
+
+    return add
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the daemons, and `replication` with its commands."""
+    for daemon in DAEMONS:
+        daemon.add(subparsers, _CONFIG)
+    parser = _REPLICATION.add(subparsers, _CONFIG)
+    of_operators = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(of_operators)
+
+
+_CONFIG: Final = _option(
+    "--config",
+    type=Path,
+    default=DEFAULT_PATH,
+    metavar="FILE",
+    help="settings (default: %(default)s)",
+)
+
+DAEMONS: Final = (
+    Command(
+        "applier",
+        daemons.applier,
+        "bring the pushes of the primary to this mirror",
+        "Apply every push of the primary to the repositories of this mirror, until stopped (what "
+        "the unit hgfleet-applier runs).",
+    ),
+    Command(
+        "relay",
+        daemons.relay,
+        "publish the pushes of this primary until stopped",
+        "Publishes the pushes of this primary to the broker, until stopped.",
+        epilog="""\
+examples:
+  systemctl status hgfleet-relay           the relay, and its last events
+  cat /run/hgfleet-replication/state.json  the broker, the mirrors, what is not published and why
+""",
+    ),
+    Command(
+        "source",
+        daemons.source,
+        "serve mirrors what the messages of pushes do not carry",
+        "Serve mirrors what the messages of pushes do not carry, over mutual TLS.",
+        (
+            _option(
+                "--address", default="::", help="address to listen at (default: all of this host)"
+            ),
+            _option("--port", type=int, default=SOURCE_PORT, help=f"port ({SOURCE_PORT})"),
+        ),
+        """\
+Mirrors of this primary fetch changesets, push logs, the registry of user repositories, tokens (as
+hashes) and bundles here. A mirror shows the certificate of its host; other hosts are refused. The
+unit hgfleet-source.service runs this as the user hg.
+
+example:
+  hgfleet source --port 7460
+""",
+    ),
+    Command(
+        "events",
+        daemons.events,
+        "serve push events until stopped",
+        "Serves push events of public repositories to nginx, until stopped.",
+        (
+            _option(
+                "--socket",
+                type=Path,
+                default=Path("/run/hgfleet-events/socket"),
+                metavar="FILE",
+                help="Unix socket (%(default)s)",
+            ),
+        ),
+        """\
+examples:
+  systemctl status hgfleet-events
+  curl -N https://HOST/api/events?repository=team/tool     the events, as a client reads them
+""",
+    ),
+)
+
+# -- operators -------------------------------------------------------------------------------------
+
+_REPLICATION: Final = Command(
+    "replication",
+    commands.status,
+    "show, compare and repair the copies of this host",
+    "Mirrors have every push of the primary; these commands show and compare them.",
+    epilog="""\
 examples:
   hgfleet replication status               the state of this host, what is wrong first
   hgfleet replication lag                  the repositories in which this mirror is behind
@@ -37,158 +148,157 @@ examples:
 
 exit codes: 0 all is well, 65 something differs or is parked, 69 the primary does not answer,
 75 this mirror is behind.
-"""
+""",
+)
+
+_DRY_RUN: Final = _option("--dry-run", action="store_true", help="check, and change nothing")
+_POSITIONS: Final = _option(
+    "--positions",
+    action="append",
+    default=[],
+    type=Path,
+    metavar="FILE",
+    help="output of `hgfleet replication positions` on other hosts, - for standard input; may "
+    "be repeated",
+)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `replication` and its commands."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = subparsers.add_parser(
-        "replication",
-        help="show, compare and repair the copies of this host",
-        description="Mirrors have every push of the primary; these commands show and compare them.",
-        epilog=_EPILOG,
-        formatter_class=raw,
+def _accept_loss(what: str) -> Option:
+    return _option(
+        "--accept-loss",
+        action="append",
+        default=[],
+        metavar="PATH@ID",
+        help=f"{what} these pushes: PATH@ID or PATH@FIRST-LAST; may be repeated",
     )
-    add_config(parser)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    status = commands.add_parser("status", help="show the state of this host")
-    status.add_argument("--json", action="store_true", help="print the state file as it is")
-    status.set_defaults(run=_status)
-    commands.add_parser("lag", help="list the repositories that are behind").set_defaults(run=_lag)
-    verify = on_repositories(
-        commands,
+
+
+_TERM: Final = (_DRY_RUN, _accept_loss("give up"), _POSITIONS)
+
+COMMANDS: Final = (
+    Command(
+        "status",
+        commands.status,
+        "show the state of this host",
+        options=(_option("--json", action="store_true", help="print the state file as it is"),),
+    ),
+    Command("lag", commands.lag, "list the repositories that are behind"),
+    Command(
         "verify",
+        commands.verify,
         "compare repositories of this mirror with the primary",
-        "hgfleet replication verify team/tool",
-        _verify,
-    )
-    add_format(verify)
-    resync = commands.add_parser(
+        "Compare repositories of this mirror with the primary.",
+        (
+            _option(
+                "repositories",
+                nargs="*",
+                metavar="REPO",
+                help="path of a repository, as in the registry (default: all)",
+            ),
+            add_format,
+        ),
+        "example:\n  hgfleet replication verify team/tool",
+    ),
+    Command(
         "resync",
-        help="make repositories of this mirror anew",
-        description="Make repositories of this mirror anew from the primary, beside their places, "
-        "compare them, and exchange them in one step. Readers go on meanwhile.",
-    )
-    resync.add_argument("repositories", nargs="+", metavar="REPO")
-    resync.add_argument(
-        "--certificates",
-        type=Path,
-        default=Path(paths.CA_CERTIFICATES),
-        metavar="FILE",
-        help=f"certificates that bundle stores are trusted by ({paths.CA_CERTIFICATES})",
-    )
-    add_format(resync)
-    resync.set_defaults(run=_resync)
-    document_cli.add_commands(commands)
-    promotion_cli.add_commands(commands)
-    beyond_cli.add_commands(commands)
-    lifting_cli.add_commands(commands)
-
-
-def _status(options: argparse.Namespace) -> int:
-    from hgfleet.replication import status
-
-    settings = load(options.config)
-    state = status.load(settings.state)
-    if options.json:
-        print(json.dumps(state, sort_keys=True))
-    else:
-        print("\n".join(status.sentences(state, time.time())))
-    return 0 if status.is_well(state, time.time()) else DIFFERENT
-
-
-def _lag(options: argparse.Namespace) -> int:
-    from hgfleet.replication import status
-    from hgfleet.replication.source_client import SourceClient
-
-    settings = _mirror(options)
-    found = list(status.lags(settings, SourceClient(settings), time.time()))
-    for one in found:
-        print(f"{one.path}: {one.there - one.here} records behind, for {one.seconds:.0f} s")
-    if not found:
-        print("this mirror has every record of the primary")
-    return LATE if found else 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from hgfleet.replication.source_client import SourceClient
-    from hgfleet.replication.verify import Finding, Result, Verification
-
-    settings = _mirror(options)
-    source = SourceClient(settings)
-    become_owner(settings, source)
-    report = Report(options.format, part="replication")
-    started = time.monotonic()
-
-    def tell(result: Result) -> None:
-        if result.finding is not Finding.EQUAL:
-            report.step(
-                "verify",
-                result.path,
-                f"{result.finding}: {result.text}",
-                finding=result.finding,
-                problem=result.text,
-            )
-
-    results = Verification(settings, source).run(options.repositories, tell)
-    findings = [result.finding for result in results]
-    late = findings.count(Finding.BEHIND)
-    equal = findings.count(Finding.EQUAL)
-    wrong = len(findings) - late - equal
-    report.summary(
-        f"{equal} of {len(results)} repositories are equal, {late} behind, {wrong} wrong",
-        equal=equal,
-        behind=late,
-        wrong=wrong,
-        duration_s=time.monotonic() - started,
-    )
-    return DIFFERENT if wrong else LATE if late else 0
-
-
-def _resync(options: argparse.Namespace) -> int:
-    from hgfleet.replication.registry_paths import identity_at
-    from hgfleet.replication.resync import resync
-    from hgfleet.replication.source_client import SourceClient
-
-    settings = _mirror(options)
-    for path in options.repositories:
-        if problem := path_problem(path):
-            raise UsageError(f"got {path!r}, expected {problem}")
-    source = SourceClient(settings)
-    become_owner(settings, source)
-    report = Report(options.format, part="replication")
-    code = 0
-    for path in options.repositories:
-        started = time.monotonic()
-
-        def say(sentence: str, path: str = path) -> None:
-            report.step("resync", path, sentence, problem=sentence)
-
-        try:
-            identity = identity_at(settings, path)
-            state = resync(settings, source, identity, say=say, certificates=options.certificates)
-        except HgfleetError as error:
-            report.step("failed", path, f"FAILED, it stays as it was: {error}", error=error)
-            code = error.exit_code
-            continue
-        took = time.monotonic() - started
-        text = f"made anew in {took:.1f} s, at record {state.id}"
-        report.step("resynced", path, text, record=state.id, duration_s=took)
-    return code
-
-
-def _mirror(options: argparse.Namespace) -> Settings:
-    settings = load(options.config)
-    if settings.role is not Role.MIRROR:
-        raise ConfigurationError(
-            f"this host is the {settings.role.value}, and has nothing to be compared with; run it "
-            f"on a mirror: {', '.join(settings.mirrors)}"
-        )
-    return settings
-
-
-def become_owner(settings: Settings, source: SourceClient) -> None:
-    """Work with the rights of the repositories' owner from now on; root alone reads the key."""
-    source.read_certificates()
-    become(settings.repositories.owner())
+        commands.resync,
+        "make repositories of this mirror anew",
+        "Make repositories of this mirror anew from the primary, beside their places, compare "
+        "them, and exchange them in one step. Readers go on meanwhile.",
+        (
+            _option("repositories", nargs="+", metavar="REPO"),
+            _option(
+                "--certificates",
+                type=Path,
+                default=Path(paths.CA_CERTIFICATES),
+                metavar="FILE",
+                help=f"certificates that bundle stores are trusted by ({paths.CA_CERTIFICATES})",
+            ),
+            add_format,
+        ),
+    ),
+    Command(
+        "begin-term",
+        commands.begin_term,
+        "have mirrors take the registry and the tokens of this primary as they are",
+        "Begin a new term of the registry and the tokens of this primary (as root), which are then "
+        "newer than any that mirrors have, also where they are those of a backup. Readers and "
+        "tokens are from then on what they are here; a file of tokens that was removed is one "
+        "without tokens.",
+        (
+            *(
+                _option(name, type=Path, metavar="PATH", default=Path(default))
+                for name, default in (
+                    ("--dynamic", paths.DYNAMIC),
+                    ("--hgrc", paths.HGRC),
+                    ("--epoch", paths.EPOCH),
+                )
+            ),
+            _option("--user", default="hg", help="owner of the repositories (hg)"),
+        ),
+    ),
+    Command(
+        "missing",
+        commands.missing,
+        "print the repositories that the primary's registry lost, with their entries",
+        "Print, as JSON, which repositories left the registry without a deletion while this mirror "
+        "followed it; `hgfleet registry bring-back --from -` on the primary reads it.",
+    ),
+    Command(
+        "promote",
+        commands.promote,
+        "begin the next term, with this mirror as the primary",
+        "Refuses while another place has an acknowledged push that this mirror does not have. "
+        "playbooks/promote.yml runs it, and changes the roles of the hosts.",
+        _TERM,
+    ),
+    Command(
+        "new-term",
+        commands.new_term,
+        "begin the next term of this primary, after it was restored from a backup",
+        "Records of the next term are told apart from the pushes that the backup did not have. "
+        "Refuses while another place has an acknowledged push that this primary does not have. Run "
+        "it with the relay stopped.",
+        _TERM,
+    ),
+    Command(
+        "fence",
+        commands.fence,
+        "have this host refuse all pushes",
+        options=(_option("--lift", action="store_true", help="have it take pushes again"),),
+    ),
+    Command("positions", commands.positions, "print how far this host is, as JSON lines"),
+    Command(
+        "beyond",
+        commands.beyond,
+        "list what this mirror has beyond a backup of the primary",
+        "Compare this mirror with a backup, as `hgfleet backup points` prints it on the primary. "
+        "Prints a sentence for each repository of which this mirror has more; nothing where the "
+        "backup has all. Repositories that were deleted since are told as errors are, and refuse "
+        "nothing. playbooks/restore.yml asks every mirror.",
+        (
+            _option("points", type=Path, metavar="FILE", help="of the backup; - for input"),
+            _accept_loss("leave out"),
+        ),
+    ),
+    Command(
+        "fences",
+        commands.fences,
+        "list the repositories of this primary that take no pushes, and why",
+        "Exit code 65 if there is one.",
+        (_option("--json", action="store_true", help="print a JSON line for each"),),
+    ),
+    Command(
+        "lift",
+        commands.lift,
+        "have a fenced repository take pushes again",
+        "Lifts the fence where the push log has the missing push again, and bookmarks are where "
+        "its records moved them. Where the push log does not have it, the missing pushes have to "
+        "be given up by name; that begins a new term of this primary, and mirrors park the "
+        "repository until `hgfleet replication resync` there.",
+        (
+            _option("repository", metavar="REPO", help="its path, or its identity"),
+            _accept_loss("give up"),
+        ),
+    ),
+)

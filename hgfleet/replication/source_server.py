@@ -20,13 +20,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt
+from hgfleet.replication.source import Source
 from hgfleet.replication.source_requests import MAX_BODY, RefusedError, parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from hgfleet.replication.settings import Settings
-    from hgfleet.replication.source import Answer, Source
+    from hgfleet.replication.source import Answer
 
 MOST_CONNECTIONS: Final = 64
 """At a time; each has a thread, and a mirror uses a few."""
@@ -37,8 +38,6 @@ IDLE_S: Final = 30.0
 
 LONGEST_S: Final = 3600.0
 """Seconds of one answer, for a mirror that reads a byte now and then."""
-
-_JSON: Final = "application/json"
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
@@ -95,10 +94,9 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(
-        self, address: tuple[str, int], source: Source, settings: Settings, log: logfmt.Log
-    ) -> None:
-        self.source, self.settings, self.log = source, settings, log
+    def __init__(self, address: tuple[str, int], settings: Settings, log: logfmt.Log) -> None:
+        self.source = Source(settings, self.complain)
+        self.settings, self.log = settings, log
         self.certificates = Certificates(settings)
         # A wrong certificate ends the program at its start, and not its first connection.
         self.certificates.context()
@@ -106,6 +104,10 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, Handler)
+
+    def complain(self, sentence: str) -> None:
+        """Log what is wrong with a repository or the registry."""
+        self.log(logfmt.line("source-problem", error=sentence))
 
     def server_bind(self) -> None:
         """Bind to IPv6 and IPv4 alike where the address is the IPv6 one of all hosts."""

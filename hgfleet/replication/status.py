@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from hgfleet.replication.source_client import Position, SourceClient
 
 FILE: Final = "state.json"
+
+_TIMES: Final = frozenset({"written", "updated", "lease_until"})
+"""Names of times in it, in seconds since 1970."""
+
 MAX_SIZE: Final = 16 * 1024 * 1024
 
 LEASE_MOST_SECONDS: Final = 600.0
@@ -56,8 +61,40 @@ def load(folder: Path) -> Mapping[str, Any]:
     return data
 
 
-def sentences(state: Mapping[str, Any], now: float) -> list[str]:
-    """Return the state of a mirror for a person, what is wrong first."""
+def lines(state: Mapping[str, Any], now: float) -> list[str]:
+    """Return the state of a host for a person: sentences, what is wrong first, and a table."""
+    told, rest = sentences(state, now)
+    rows = [row for name in sorted(rest) for row in _rows(name, rest[name])]
+    width = max((len(name) for name, _ in rows), default=0)
+    gap = [""] if told and rows else []
+    return [*told, *gap, *(f"{name:{width}}  {value}" for name, value in rows)]
+
+
+def _rows(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield rows of the table: a name, and a text; an object of objects has a row for each."""
+    if isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values()):
+        for key, one in value.items():
+            yield from _rows(f"{name} {key}", one)
+    elif isinstance(value, dict) and name == "problems":
+        yield from ((f"problem {key}".rstrip(), str(one)) for key, one in value.items())
+    elif isinstance(value, dict):
+        yield name, ", ".join(f"{key} {_word(key, one)}" for key, one in value.items()) or "none"
+    elif isinstance(value, list | tuple):
+        yield name, ", ".join(map(str, value)) or "none"
+    else:
+        yield name, _word(name, value)
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in _TIMES and isinstance(value, int | float) and 0 < value < 2**33:
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(value))
+    return "none" if value in ("", None) else str(value)
+
+
+def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str, Any]]:
+    """Return what is wrong with a host and how far a mirror is, and the rest of its state."""
     parked = state_file.named(state, "parked")
     found = [
         f"{path}: parked: {reason}; `hgfleet replication resync {path}` makes it anew"
@@ -100,8 +137,7 @@ def sentences(state: Mapping[str, Any], now: float) -> list[str]:
         told |= {"source", "broker"}
         away = {name: state.get(name) for name in ("source", "broker")}
         found += [f"the {name} is away: {problem}" for name, problem in away.items() if problem]
-    rest = state.keys() - told
-    return [*found, *(f"{name}: {state[name]}" for name in sorted(rest))]
+    return found, {name: value for name, value in state.items() if name not in told}
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:

@@ -45,7 +45,7 @@ def former(cluster: Cluster, standby: Host) -> Iterator[Host]:
     """
     primary = cluster.first("ssh")
     yield primary
-    if "role: mirror" not in primary.run("hgfleet", "replication", "status").output:
+    if '"role": "mirror"' not in primary.run("hgfleet", "replication", "status", "--json").output:
         # The test ended before it was made a mirror.
         promote(cluster, standby)
     wait_until(

@@ -24,14 +24,13 @@ MODULES: Final = [
     *(
         TOP / "hgfleet/replication" / f"{name}.py"
         for name in (
-            *("announcer", "applier", "applier_cli", "broker", "changegroups", "connection"),
+            *("announcer", "applier", "broker", "changegroups", "connection", "daemons"),
             *(
                 "document_watch",
                 "first_documents",
                 "guard",
                 "publisher",
                 "relay",
-                "relay_cli",
                 "streams",
             ),
             *("subscription", "wake_server"),

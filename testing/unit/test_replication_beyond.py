@@ -11,7 +11,7 @@ from hgfleet import cli
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import beyond_cli
+from hgfleet.replication import commands, promoting
 from hgfleet.replication.beyond import Standing, beyond, refused, sentences, standing
 from hgfleet.replication.promotion import Known
 from testing.unit.pushlog_records import IDENTITY, lines
@@ -147,12 +147,14 @@ def test_the_command_reads_the_points_of_a_backup(
         def purged(self) -> set[str]:
             return set()
 
+    # Promotions keep the class that they have imported.
+    assert promoting.Served is not Empty
     monkeypatch.setattr("hgfleet.replication.served.Served", Empty)
     made = settings.Settings(
         settings.Role.MIRROR, "hgweb1", "hg1", "https://hg1:7460", (), (), repositories=tmp_path
     )
-    monkeypatch.setattr(beyond_cli, "load", lambda _: made)
-    monkeypatch.setattr(beyond_cli, "become", lambda _: None)
+    monkeypatch.setattr(commands, "load", lambda _: made)
+    monkeypatch.setattr(commands, "become", lambda _: None)
     monkeypatch.setattr(type(tmp_path), "owner", lambda _: "hg")
     store = tmp_path / "tool/.hg/store"
     store.mkdir(parents=True)

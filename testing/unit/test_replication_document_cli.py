@@ -13,8 +13,8 @@ from hgfleet.auth import token_file
 from hgfleet.auth.tokens import Token
 from hgfleet.core import generation
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.registry import missing, owned_files
-from hgfleet.replication import cli, document_cli
+from hgfleet.registry import missing
+from hgfleet.replication import cli, commands
 from testing.unit.user_repository_file import BOB, written
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TOKEN = Token("bob", "ab" * 32, "CI", "2026-01-01T00:00:00Z", "2099-01-01T00:00:
 
 @pytest.fixture
 def dynamic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(owned_files, "become", lambda _user: None)
+    monkeypatch.setattr(commands, "become", lambda _user: None)
     (tmp_path / "dynamic/tokens").mkdir(parents=True)
     (tmp_path / "hgrc").write_text("")
     return tmp_path / "dynamic/registry.json"
@@ -101,7 +101,7 @@ def test_a_mirror_begins_no_term(dynamic: Path) -> None:
 def test_a_mirror_prints_what_is_missing_for_its_primary(
     dynamic: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_cli, "load", lambda _file: SimpleNamespace(dynamic=dynamic))
+    monkeypatch.setattr(commands, "load", lambda _file: SimpleNamespace(dynamic=dynamic))
     assert run("missing") == 0
     assert json.loads(capsys.readouterr().out) == {"missing": []}
     note = missing.Missing("1" * 32, "people/bob/x", "2026-11-21T00:00:00Z", BOB.to_json())

@@ -27,11 +27,42 @@ WELL: dict[str, Any] = {
 
 def test_a_mirror_that_has_caught_up_is_well() -> None:
     assert status.is_well(WELL, 1000.0)
-    assert status.sentences(WELL, 1000.0) == [
+    assert status.lines(WELL, 1000.0) == [
         "the lease lasts for 5.0 s more",
         "this mirror has caught up; 0 pushes wait",
-        "positions: 12",
-        "role: mirror",
+        "",
+        "positions  12",
+        "role       mirror",
+    ]
+
+
+def test_the_state_of_a_primary_is_a_table() -> None:
+    state = {
+        "role": "primary",
+        "written": 86400.0,
+        "broker": {"connected": True, "problem": "", "warnings": ["stream x: replicas is 1"]},
+        "events": {"waiting": 2, "seconds": 1.5, "mirrors": [], "problems": []},
+        "mirrors": {"hgweb1": {"live": True, "lease_until": 0.0, "waiting": 0}, "hgweb2": {}},
+        "problems": {"": "the repositories cannot be listed", "a/b": "the log is damaged"},
+        "fenced": {"7d" * 16: ["a/c", "fenced: push 3"]},
+        "fenced_repositories": 1,
+    }
+    assert status.lines(state, 1000.0) == [
+        "a/c: fenced: push 3",
+        "",
+        "broker connected  yes",
+        "broker problem    none",
+        "broker warnings   stream x: replicas is 1",
+        "events waiting    2",
+        "events seconds    1.5",
+        "events mirrors    none",
+        "events problems   none",
+        "mirrors hgweb1    live yes, lease_until 0.0, waiting 0",
+        "mirrors hgweb2    none",
+        "problem           the repositories cannot be listed",
+        "problem a/b       the log is damaged",
+        "role              primary",
+        "written           1970-01-02 00:00:00Z",
     ]
 
 
@@ -56,12 +87,12 @@ def test_a_mirror_that_has_caught_up_is_well() -> None:
 def test_a_fault_is_named(change: dict[str, Any], sentence: str) -> None:
     state = WELL | change
     assert not status.is_well(state, 1000.0)
-    assert any(sentence in line for line in status.sentences(state, 1000.0))
+    assert any(sentence in line for line in status.lines(state, 1000.0))
 
 
 def test_what_waits_is_named_with_its_reason() -> None:
     waits = {"7d" * 16: ["a/b", "another process holds the lock"]}
-    told = status.sentences(WELL | {"waits": waits, "source": "no route", "unserved": []}, 1000.0)
+    told = status.lines(WELL | {"waits": waits, "source": "no route", "unserved": []}, 1000.0)
     assert told[:2] == [
         "a/b: waits: another process holds the lock",
         "the lease lasts for 5.0 s more",
@@ -88,7 +119,7 @@ def test_a_lease_of_the_future_is_none() -> None:
     """The clock ran ahead, and was set back since."""
     state = WELL | {"lease_until": 1000.0 + 3600}
     assert not status.is_well(state, 1000.0)
-    assert "the lease ends in the far future" in "\n".join(status.sentences(state, 1000.0))
+    assert "the lease ends in the far future" in "\n".join(status.lines(state, 1000.0))
 
 
 def test_another_push_of_the_number_of_the_last_one_is_behind(

@@ -184,7 +184,7 @@ def die(when: str, stream: str = messages.PUSHES) -> None:
 
 def main(text: str, *dies: str) -> None:
     """Run a relay with settings from the command line."""
-    from hgfleet.replication.relay_cli import serve
+    from hgfleet.replication.daemons import serve
 
     if dies:
         die(*dies)

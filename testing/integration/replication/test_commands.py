@@ -123,7 +123,7 @@ def _run(mirror: Host, *words: str, code: int = 0) -> str:
         "from dataclasses import replace\n"
         "from pathlib import Path\n"
         "from hgfleet import cli\n"
-        "from hgfleet.replication import cli as replication, settings as made\n"
+        "from hgfleet.replication import commands as replication, settings as made\n"
         "names = ('repositories', 'compiled', 'dynamic', 'manifests', 'pull_bundles', 'hg',\n"
         "         'hgrc', 'certificate', 'key', 'ca', 'state')\n"
         "original = replication.load\n"

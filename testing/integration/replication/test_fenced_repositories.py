@@ -19,14 +19,13 @@ from hgfleet.pushlog import log_file, repository_fence
 from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import (
     cli,
+    commands,
     connection,
     epochs,
     fencing,
     given_up,
     lifting,
-    lifting_cli,
     messages,
-    promotion_cli,
     repository_fences,
     status,
 )
@@ -475,11 +474,9 @@ def test_a_full_disk_ends_no_relay_and_its_positions_follow(
 def test_operators_list_and_lift_fences_by_commands(
     primary: Primary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lifting_cli, "settings_of", lambda *_: primary.settings)
-    monkeypatch.setattr(promotion_cli, "load", lambda _: primary.settings)
+    monkeypatch.setattr(commands, "load", lambda _: primary.settings)
     monkeypatch.setattr(connection, "tls", lambda _: None)
-    for module in (lifting_cli, promotion_cli):
-        monkeypatch.setattr(module, "become", lambda _: None)
+    monkeypatch.setattr(commands, "become", lambda _: None)
 
     def run(*words: str) -> tuple[int, str]:
         parser = argparse.ArgumentParser()

@@ -17,10 +17,10 @@ from hgfleet.core.principal import Principal
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Namespace, Registry
+from hgfleet.replication.daemons import say
 from hgfleet.replication.document_files import Documents
 from hgfleet.replication.fencing import EPOCH
 from hgfleet.replication.relay import Relay
-from hgfleet.replication.relay_cli import say
 from hgfleet.replication.source import Source
 from hgfleet.selfservice import commands, mirrors
 from hgfleet.selfservice.command import understand

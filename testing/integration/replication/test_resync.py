@@ -20,7 +20,7 @@ from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import applier_cli, changesets, rebuild, resync, snapshot
+from hgfleet.replication import changesets, daemons, rebuild, resync, snapshot
 from hgfleet.replication.jobs import Job, Task
 from testing.integration.support.hosts import (
     HGRC,
@@ -274,7 +274,7 @@ def test_the_applier_repairs_a_repository_that_refuses_writers(
     ui = changesets.new_ui(mirror.hgrc)
     ui.setconfig(b"extensions", b"pushlog", os.fsencode(pushlog))
     extensions.loadall(ui)
-    worker = applier_cli.make_worker(mirror.settings)
+    worker = daemons.make_worker(mirror.settings)
     worker.run(Job(IDENTITY, task=Task.REPAIR))
     assert _digests(mirror) == _digests(primary)
     assert mirror.log(PATH).read_bytes() == primary.log(PATH).read_bytes()

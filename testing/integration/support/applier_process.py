@@ -148,10 +148,10 @@ def messages_of(
 
 def main(file: Path) -> None:
     """Run the applier (the process of the test)."""
-    from hgfleet.replication import applier, applier_cli
+    from hgfleet.replication import applier, daemons
 
     settings = pickle.loads(file.read_bytes())  # noqa: S301  (the test's own file)
-    applier.run(settings, applier_cli.parts(settings))
+    applier.run(settings, daemons.parts(settings))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import source_cli
+from hgfleet.replication import daemons
 from hgfleet.replication.settings import Role, Settings
 from hgfleet.replication.source_client import SourceClient
 from testing.integration.support.site import HG, Site
@@ -192,7 +192,7 @@ class Primary(Host):
     @contextlib.contextmanager
     def serving(self) -> Iterator[str]:
         """Run the source; yields its URL."""
-        server = source_cli.make(self.settings, ("127.0.0.1", 0), self.said.append)
+        server = daemons.source_server(self.settings, ("127.0.0.1", 0), self.said.append)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         with server:
             thread.start()
