@@ -1,17 +1,6 @@
 """The relay's connection to the broker: made again whenever it ends, with its streams in order.
 
-The user of the primary needs these subjects of the broker:
-
-| allowed | for |
-| --- | --- |
-| publish `hgfleet.{pushes,documents,events}.>`, `hgfleet.epoch` | the streams |
-| publish `hgfleet.confirmed.>` | leases that the relay has heard |
-| publish `hgfleet.asked.>` | questions which pushes a mirror shows |
-| publish `$JS.API.INFO`, `$JS.API.STREAM.{INFO,CREATE,UPDATE,MSG.GET}.hgfleet-*` | its streams |
-| publish `$O.hgfleet-changegroups.>`, `$JS.API.STREAM.*.OBJ_hgfleet-changegroups` | large pushes |
-| subscribe `hgfleet.leases.>`, `hgfleet.applied.>`, `_INBOX.>` | mirrors, answers |
-| subscribe `hgfleet.epoch` | a promotion of another host |
-
+What the broker lets a primary do is in the template `nats.conf.j2` of the role `replication`.
 A former primary has the rights of a mirror: it reads the last term before anything else.
 """
 
@@ -75,6 +64,7 @@ class Broker(Connection):
         self.stream: streams.Found | None = None
         self.has_objects = False
         """Whether the brokers keep pushes without room in a message."""
+        self.objects_problem = ""
         self.guard = Guard(settings, say)
         self._subscriptions, self._prepare = subscriptions, prepare
 
@@ -107,19 +97,17 @@ class Broker(Connection):
 
         Brokers of the release before do not answer this host about it.
         """
-        settings = self._settings
+        settings, self.has_objects = self._settings, False
         wanted = push_objects.expected(settings.replicas, settings.objects_bytes, streams.MAX_AGE)
         try:
-            _, problem, _ = await streams.ensured(self._stream_api(), wanted, self._say)
-            self.has_objects = True
+            found = await streams.ensured(self._stream_api(), wanted, self._say)
         except FAILURES as error:
-            self.has_objects = False
-            problem = (
+            self.objects_problem = (
                 f"bucket {push_objects.BUCKET}: {sentence(error, settings.brokers)}; pushes "
                 "without room in a message are on this host alone until mirrors fetch them"
             )
-        if problem:
-            self.warnings = (*self.warnings, problem)
+        else:
+            self.has_objects, self.objects_problem = True, found[1]
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -160,10 +148,15 @@ class Broker(Connection):
         with self._asking():
             await push_objects.put(self._stream_api(), name, content)
 
-    async def withdraw(self, purged: Collection[str]) -> None:
-        """Remove the objects of deleted repositories; a later call does what fails here."""
-        if self.has_objects and self.ready.is_set():
-            with contextlib.suppress(BrokerError), self._asking():
+    async def tend_objects(self, purged: Collection[str]) -> None:
+        """Remove the objects of deleted repositories; a later call does what fails here.
+
+        A bucket that could not be made with the connection is made here.
+        """
+        with contextlib.suppress(BrokerError), self._asking():
+            if self.ready.is_set() and not self.has_objects:
+                await self._ensure_objects()
+            if self.ready.is_set() and self.has_objects:
                 for name in await push_objects.withdraw(self._stream_api(), purged):
                     self._say("object-withdrawn", push=name)
 

@@ -26,6 +26,9 @@ CONNECT_SECONDS: Final = 3
 PING_SECONDS: Final = 5
 """Between pings; a broker that leaves two unanswered is away."""
 
+PAUSE_SECONDS: Final = 2.0
+"""Between attempts of nats-py to reach a broker within one connection."""
+
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
 """Between attempts to connect, in seconds; doubled each time."""
@@ -172,11 +175,20 @@ async def connect(settings: Settings, program: str, **options: Any) -> Client:
 
 @contextlib.asynccontextmanager
 async def asking(
-    settings: Settings, program: str, tls: ssl.SSLContext | None
+    settings: Settings, program: str, tls: ssl.SSLContext | None, *, tries: int = 60
 ) -> AsyncIterator[Client]:
-    """Connect for one command. Raises UnavailableError, for the block's FAILURES too."""
+    """Connect for one command. Raises UnavailableError, for the block's FAILURES too.
+
+    nats-py tries each broker so often before it gives up, `PAUSE_SECONDS` apart.
+    """
     try:
-        client = await connect(settings, program, tls=tls)
+        client = await connect(
+            settings,
+            program,
+            tls=tls,
+            max_reconnect_attempts=tries,
+            reconnect_time_wait=PAUSE_SECONDS,
+        )
         try:
             yield client
         finally:

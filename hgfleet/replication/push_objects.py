@@ -60,6 +60,8 @@ def expected(replicas: int, most_bytes: int, max_age: float) -> StreamConfig:
         discard=DiscardPolicy.OLD,
         max_age=max_age,
         max_bytes=most_bytes,
+        # As brokers set it: another value would be a difference.
+        duplicate_window=120.0,
         num_replicas=replicas,
         allow_rollup_hdrs=True,
     )
@@ -118,7 +120,9 @@ def fetched(settings: Settings, line: bytes, record: Record) -> Iterator[BinaryI
 
 async def _fetch(settings: Settings, name: str, file: IO[bytes]) -> None:
     """Write an object to a file. A request for each chunk needs no right to make consumers."""
-    async with asking(settings, "hgfleet-applier object", tls(settings)) as client:
+    context = tls(settings)
+    # Each broker is tried once: the source has the changesets too.
+    async with asking(settings, "hgfleet-applier object", context, tries=1) as client:
         api = client.jetstream(timeout=ANSWER_SECONDS)
         found, sequence = hashlib.sha256(), 0
         try:

@@ -214,7 +214,7 @@ class Relay:
         self.announcer.keep(found.paths)
         for repository in found.purged:
             self.positions.forget(repository)
-        await self.broker.withdraw(found.purged)
+        await self.broker.tend_objects(found.purged)
 
     # -- mirrors ---------------------------------------------------------------------------------
 
@@ -391,7 +391,7 @@ class Relay:
             "broker": {
                 "connected": self.broker.ready.is_set(),
                 "problem": self.broker.problem or self.refusals.reason,
-                "warnings": list(self.broker.warnings),
+                "warnings": [*filter(None, (*self.broker.warnings, self.broker.objects_problem))],
             },
             "waiting": len(self.queue),
             "events": self.announcer.state(),

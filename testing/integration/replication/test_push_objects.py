@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import random
+import time
 import zlib
 from dataclasses import replace
 from functools import partial
@@ -23,7 +25,7 @@ from testing.integration.replication.relaying import events, pushed, relaying, u
 from testing.integration.replication.test_apply import Pair
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -86,7 +88,7 @@ def test_a_push_without_room_in_its_message_is_whole_at_the_broker(primary: Prim
             record = primary.push("team/tool", LARGE)
             await pushed(primary, "team/tool", record)
             assert LARGE.encode() in zlib.decompress(await kept(primary.settings, record))
-            # Changesets that nobody has: the push is told without them.
+            # Changesets that are missing on the disk: the push is told without them.
             nodes = tuple(f"{number:040x}" for number in range(30_000))
             await pushed(primary, "team/tool", primary.record("team/tool", nodes))
             assert events(relay).count("push-not-kept") == 1
@@ -118,6 +120,7 @@ def test_the_object_of_a_push_is_there_before_its_message_and_is_stored_once(
             monkeypatch.setattr(relay.broker, "publish", publish)
             await pushed(primary, "team/tool", record)
             assert (await bucket(broker)).state.last_seq == state.last_seq
+            assert "stream-changed" not in events(relay)
             assert await kept(primary.settings, record)
 
     asyncio.run(story())
@@ -183,7 +186,7 @@ def test_objects_go_with_their_repository(primary: Primary, broker: Broker) -> N
             assert await kept(primary.settings, stays)
             assert (await bucket(broker)).state.bytes < before * 0.6
             said = events(relay).count("object-withdrawn")
-            await relay.broker.withdraw({gone.repository})
+            await relay.broker.tend_objects({gone.repository})
             assert events(relay).count("object-withdrawn") == said
 
     asyncio.run(story())
@@ -193,7 +196,8 @@ def test_a_broker_without_a_bucket_keeps_no_push_from_mirrors_and_is_no_required
     primary: Primary, broker: Broker
 ) -> None:
     broker.kill()
-    broker.more = "jetstream { max_file_store: 100MB }"
+    store = broker.folder / "jetstream"
+    broker.more = f'jetstream {{ store_dir: "{store}", max_file_store: 100MB }}'
     broker.start()
     primary.settings = replace(primary.settings, objects_bytes=200 * 2**20)
 
@@ -205,6 +209,11 @@ def test_a_broker_without_a_bucket_keeps_no_push_from_mirrors_and_is_no_required
             async with api_of(broker) as api:
                 assert (await api.stream_info(messages.PUSHES)).state.messages == 1
             assert "each push needs a copy at the broker" in await refusal(primary)
+            # A broker whose configuration was changed is asked again.
+            relay.broker._settings = replace(primary.settings, objects_bytes=2**20)
+            await relay.broker.tend_objects(())
+            assert relay.state()["broker"]["warnings"] == []
+            assert await refusal(primary) == ""
 
     asyncio.run(story())
 
@@ -218,17 +227,22 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     return Pair(tmp_path / "pair")
 
 
-def keep(broker: Broker, pushes: Sequence[PushMessage | Named], *, damage: bool = False) -> None:
-    """Store the objects of pushes as the relay does; the last chunk of a damaged one is lost."""
+def keep(broker: Broker, push: PushMessage | Named, *, damage: str = "") -> None:
+    """Store the object of a push as the relay does; of a damaged one a chunk or the digest."""
 
     async def story() -> None:
         async with api_of(broker) as api:
-            await streams.ensured(api, push_objects.expected(1, 2**26, 60.0), lambda *_, **__: None)
-            for push in pushes:
-                await push_objects.put(api, push.id, io.BytesIO(push.body()))
-                if damage:
-                    info = await api.stream_info(push_objects.STREAM)
-                    await api.delete_msg(push_objects.STREAM, info.state.last_seq - 1)
+            wanted = push_objects.expected(1, 2**26, 3600.0)
+            await streams.ensured(api, wanted, lambda *_, **__: None)
+            await push_objects.put(api, push.id, io.BytesIO(push.body()))
+            last = (await api.stream_info(push_objects.STREAM)).state.last_seq
+            if damage == "damaged":
+                await api.delete_msg(push_objects.STREAM, last - 1)
+            elif damage == "of another digest":
+                found = await api.get_msg(push_objects.STREAM, last)
+                data = json.loads(found.data or b"")
+                data["digest"] = f"SHA-256={'A' * 43}="
+                await api.publish(found.subject or "", json.dumps(data).encode())
 
     asyncio.run(story())
 
@@ -247,7 +261,7 @@ def large(pair: Pair, primary: Primary) -> PushMessage:
 def test_a_mirror_applies_a_large_push_while_the_source_is_away(
     pair: Pair, large: PushMessage, broker: Broker
 ) -> None:
-    keep(broker, [large])
+    keep(broker, large)
     pair.source.down = True
     assert pair.run((large.line, b"")).failure is None
     assert pair.is_equal()
@@ -257,19 +271,30 @@ def test_a_mirror_applies_a_large_push_while_the_source_is_away(
 
 
 @pytest.mark.parametrize(
-    "state", ["missing", "damaged", "of another record", "no changegroup", "broker away"]
+    "state",
+    [
+        "missing",
+        "damaged",
+        "of another digest",
+        "of another record",
+        "no changegroup",
+        "broker away",
+    ],
 )
 def test_a_mirror_asks_the_source_where_the_broker_has_no_whole_object(
     pair: Pair, large: PushMessage, broker: Broker, state: str
 ) -> None:
-    if state == "damaged":
-        keep(broker, [large], damage=True)
+    if state in ("damaged", "of another digest"):
+        keep(broker, large, damage=state)
     elif state == "of another record":
-        keep(broker, [Named(large.id, b"{}\n" + large.changegroup)])
+        keep(broker, Named(large.id, b"{}\n" + large.changegroup))
     elif state == "no changegroup":
-        keep(broker, [replace(large, changegroup=b"no changegroup")])
+        keep(broker, replace(large, changegroup=b"no changegroup"))
     elif state == "broker away":
         broker.kill()
+    began = time.monotonic()
     assert pair.run((large.line, b"")).failure is None
     assert pair.source.asked == 1
+    # Also without a broker, a repository waits for some seconds at most.
+    assert time.monotonic() - began < 60
     assert pair.is_equal()
