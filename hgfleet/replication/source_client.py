@@ -27,6 +27,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog.log_file import MAX_LINE
 from hgfleet.pushlog.record import FIRST
 from hgfleet.replication import snapshot
+from hgfleet.replication.certificates import Certificates
 from hgfleet.replication.documents import Document, parse_line, parse_stamp
 from hgfleet.replication.messages import is_stamp
 from hgfleet.replication.source_requests import Selection
@@ -100,8 +101,7 @@ class SourceClient:
                 f"source: got {settings.source!r}, expected a URL like https://hg1:7460"
             )
         self._host, self._port = parts.hostname, parts.port or 443
-        self._certificates = (settings.ca, settings.certificate, settings.key)
-        self._read: tuple[object, ssl.SSLContext] | None = None
+        self._certificates = Certificates(settings, ssl.Purpose.SERVER_AUTH)
         # Paths by identity on a source of the release before, and until when they are used.
         self._former: dict[str, str] = {}
         self._former_until = 0.0
@@ -253,21 +253,14 @@ class SourceClient:
 
         Raises ConfigurationError.
         """
-        ca, certificate, key = self._certificates
         try:
-            stats = [file.stat() for file in self._certificates]
-            stamp = [(found.st_ino, found.st_mtime_ns, found.st_size) for found in stats]
-            if self._read is None or self._read[0] != stamp:
-                context = ssl.create_default_context(cafile=str(ca))
-                context.minimum_version = ssl.TLSVersion.TLSv1_3
-                context.load_cert_chain(certificate, key)
-                self._read = stamp, context
+            return self._certificates.context()
         except OSError as error:
+            files = ", ".join(map(str, self._certificates.files))
             raise ConfigurationError(
-                f"{ca}, {certificate}, {key}: no certificates ({error}); the role `base` makes "
-                "them, and the unit's group ssl-cert may read the key"
+                f"{files}: no certificates ({error}); the role `base` makes them, and the unit's "
+                "group ssl-cert may read the key"
             ) from error
-        return self._read[1]
 
 
 class _Answer:

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt
+from hgfleet.replication.certificates import Certificates
 from hgfleet.replication.source import Source
 from hgfleet.replication.source_requests import MAX_BODY, RefusedError, parse
 
@@ -59,33 +60,6 @@ def client_of(certificate: Mapping[str, Any] | None, mirrors: Collection[str]) -
     )
 
 
-class Certificates:
-    """The server's side of TLS, made anew when the files of certificate or key were replaced."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._files = (settings.certificate, settings.key, settings.ca)
-        self._lock = threading.Lock()
-        self._made: tuple[object, ssl.SSLContext] | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection. Raises OSError."""
-        stats = [file.stat() for file in self._files]
-        stamp = tuple((found.st_ino, found.st_mtime_ns, found.st_size) for found in stats)
-        with self._lock:
-            if self._made is None or self._made[0] != stamp:
-                self._made = stamp, self._new()
-            return self._made[1]
-
-    def _new(self) -> ssl.SSLContext:
-        certificate, key, ca = self._files
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(ca)
-        context.load_cert_chain(certificate, key)
-        return context
-
-
 class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """The listening server; `serve_forever` and `shutdown` are those of socketserver."""
 
@@ -97,7 +71,7 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def __init__(self, address: tuple[str, int], settings: Settings, log: logfmt.Log) -> None:
         self.source = Source(settings, self.complain)
         self.settings, self.log = settings, log
-        self.certificates = Certificates(settings)
+        self.certificates = Certificates(settings, ssl.Purpose.CLIENT_AUTH)
         # A wrong certificate ends the program at its start, and not its first connection.
         self.certificates.context()
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
