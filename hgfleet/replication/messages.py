@@ -32,7 +32,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog.record import hash_of, is_hash, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hgfleet.pushlog.record import Record
 
@@ -209,8 +209,19 @@ def is_stamp(value: object) -> bool:
     return isinstance(value, str) and _STAMP.fullmatch(value) is not None
 
 
+class _Told:
+    """A message of mirror or relay that is the JSON object of its fields."""
+
+    __slots__ = ()
+
+    def body(self) -> bytes:
+        """Return the body of the message."""
+        data = asdict(self)  # type: ignore[call-overload]  # a dataclass
+        return json.dumps(data).encode("ascii")
+
+
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(_Told):
     """A heartbeat of a mirror. `sent` is in seconds since 1970 by the mirror's clock.
 
     `waiting` counts pushes that arrived and are not applied, `parked` repositories that wait for an
@@ -224,13 +235,9 @@ class Lease:
     parked: int
     sent: float
 
-    def body(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
-
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(_Told):
     """A heartbeat arrived: the lease lasts for `lease_seconds` from its `sent` on.
 
     `boot` and `sent` are those of the heartbeat, so the mirror's own clock decides. `member` says
@@ -242,10 +249,6 @@ class Confirmed:
     sent: float
     lease_seconds: float
     member: bool
-
-    def body(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,19 +275,15 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(_Told):
     """A document changed before hint `number` of the relay that runs since `boot`."""
 
     boot: str
     number: int
 
-    def body(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
-
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(_Told):
     """A mirror has a document as it was at a hint, or later."""
 
     host: str
@@ -292,99 +291,68 @@ class Brought:
     boot: str
     number: int
 
-    def body(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
+
+@dataclass(frozen=True, slots=True)
+class Asked(_Told):
+    """Repositories, by identity, of which the relay asks a mirror for the newest push it shows."""
+
+    repositories: tuple[str, ...]
 
 
 def decode_hint(body: bytes) -> Hint:
     """Read a hint; raises ValueError."""
-    made = _made(Hint, _object(body))
-    if not (isinstance(made.boot, str) and type(made.number) is int):
-        raise ValueError(f"no hint: {body!r:.200}")
-    return made
+    return _made(Hint, _object(body))
 
 
 def decode_lease(body: bytes) -> Lease:
     """Read a heartbeat; raises ValueError."""
-    data = _object(body)
-    lease = _made(Lease, data)
-    right = (
-        isinstance(lease.host, str)
-        and isinstance(lease.boot, str)
-        and isinstance(lease.caught_up, bool)
-        and type(lease.waiting) is int
-        and type(lease.parked) is int
-        and isinstance(lease.sent, int | float)
-    )
-    if not right:
-        raise ValueError(f"no heartbeat: {body!r:.200}")
-    return lease
+    return _made(Lease, _object(body))
 
 
 def decode_confirmed(body: bytes) -> Confirmed:
     """Read a confirmation; raises ValueError."""
-    made = _made(Confirmed, _object(body))
-    right = (
-        isinstance(made.host, str)
-        and isinstance(made.boot, str)
-        and isinstance(made.sent, int | float)
-        and isinstance(made.lease_seconds, int | float)
-        and isinstance(made.member, bool)
-    )
-    if not right:
-        raise ValueError(f"no confirmation: {body!r:.200}")
-    return made
+    return _made(Confirmed, _object(body))
 
 
 def decode_applied(body: bytes, headers: Mapping[str, str] | None = None) -> Applied | Brought:
     """Read which pushes a mirror shows; raises ValueError."""
     data = _object(body)
     if "document" in data:
-        brought = _made(Brought, data)
-        right = (
-            isinstance(brought.host, str)
-            and isinstance(brought.document, str)
-            and isinstance(brought.boot, str)
-            and type(brought.number) is int
-        )
-        if not right:
-            raise ValueError(f"no document: {body!r:.200}")
-        return brought
-    made = _made(Applied, data | {"hash": hash_in(headers)})
-    if not (
-        isinstance(made.host, str) and isinstance(made.repository, str) and type(made.id) is int
-    ):
-        raise ValueError(f"no applied push: {body!r:.200}")
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Repositories, by identity, of which the relay asks a mirror for the newest push it shows."""
-
-    repositories: tuple[str, ...]
-
-    def body(self) -> bytes:
-        """Return the body of the message."""
-        return json.dumps(asdict(self)).encode("ascii")
+        return _made(Brought, data)
+    return _made(Applied, data | {"hash": hash_in(headers)})
 
 
 def decode_asked(body: bytes) -> Asked:
     """Read a question of the relay; raises ValueError."""
-    found: Any = _made(Asked, _object(body)).repositories
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ValueError(f"no list of repositories: {body!r:.200}")
+    found = _made(Asked, _object(body)).repositories
     return Asked(tuple(found[:MOST_ASKED]))
+
+
+_RIGHT: Final[dict[str, Callable[[Any], bool]]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: type(value) is int,
+    "float": lambda value: isinstance(value, int | float),
+    "tuple[str, ...]": lambda value: (
+        isinstance(value, list) and all(isinstance(one, str) for one in value)
+    ),
+}
+"""Whether a value of JSON is right for a field of this type."""
 
 
 def _made(kind: type[_Kind], data: dict[str, Any]) -> _Kind:
     """Make a message of its fields; those that a later release adds are left out."""
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    known = fields(kind)  # type: ignore[arg-type]  # a dataclass
     try:
-        return kind(**{name: data[name] for name in known if name in data})
+        made = kind(**{one.name: data[one.name] for one in known if one.name in data})
     except TypeError as error:
         raise ValueError(f"fields {', '.join(data)!r:.200} are not those expected") from error
+    for one in known:
+        if not _RIGHT[str(one.type)](getattr(made, one.name)):
+            raise ValueError(
+                f"{one.name}: got {getattr(made, one.name)!r:.200}, expected {one.type}"
+            )
+    return made
 
 
 def _object(body: bytes) -> dict[str, Any]:
