@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import HgfleetError, PushlogError
-from hgfleet.pushlog import chain
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import events, log_reader, messages, outbox
 from hgfleet.replication.broker import BrokerError
@@ -173,15 +172,9 @@ class Announcer:
         store = log_reader.store_of(self._settings.repositories, path)
         tip = await self._position(repository, store)
         while tip.id < pending.number:
-            entries = await asyncio.to_thread(log_reader.read, store, tip.end)
+            entries = await asyncio.to_thread(log_reader.following, store, path, tip, repository)
             if not entries:
                 return False
-            first = entries[0].record
-            wrong = chain.problem(tip, first)
-            if wrong is None and first.repository != repository:
-                wrong = f"record {first.id} belongs to repository {first.repository}"
-            if wrong is not None:
-                raise PushlogError(f"{path}: no event after that of push {tip.id}: {wrong}")
             for entry in entries:
                 number = entry.record.id
                 if number > pending.number:

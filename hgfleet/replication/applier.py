@@ -165,9 +165,9 @@ class Applier:
             with contextlib.suppress(*FAILURES):
                 await handle.ack()
 
-    def _confirmed(self, body: bytes) -> None:
+    async def _confirmed(self, message: Msg) -> None:
         try:
-            found = messages.decode_confirmed(body)
+            found = messages.decode_confirmed(message.data)
         except ValueError as error:
             self._say("confirmation-unreadable", reason=error)
             return
@@ -267,10 +267,10 @@ class Applier:
         subject = messages.applied(host)
         await self._subscription.tell(subject, applied.body(), applied.headers())
 
-    async def _on_asked(self, body: bytes) -> None:
+    async def _on_asked(self, message: Msg) -> None:
         """Tell the relay which pushes this mirror shows."""
         try:
-            asked = messages.decode_asked(body)
+            asked = messages.decode_asked(message.data)
         except ValueError as error:
             self._say("question-unreadable", reason=error)
             return

@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
 
@@ -79,11 +79,6 @@ class Failure:
     reason: str
 
 
-ENDS_WORKER: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
-"""Failures after which the worker process ends: they came out of the middle of hg, or are
-defects. The others are answers of other programs and checks of this one. They come in numbers
-while a server is away, and a process for each would cost a mirror of many repositories a core."""
-
 LATE_SECONDS: Final = 120.0
 """How long a repository may be behind before its mirror leaves the proxy.
 
@@ -97,37 +92,38 @@ PARKED_SECONDS: Final = 300.0
 _PASSING_SECONDS: Final = 60.0
 """The same, for kinds that end without a repair."""
 
-_PASSING: Final = frozenset({Kind.REFUSED, Kind.MISSING, Kind.BUSY, Kind.HOST})
 
-MOST_TRIES: Final = {
-    Kind.REFUSED: 4,
-    Kind.MISSING: 6,
-    # Each one waits for the lock.
-    Kind.BUSY: 4,
-    Kind.HOST: 6,
-    Kind.CORRUPTION: 3,
-    Kind.REMOVAL: 3,
-    Kind.DIVERGED: 1,
-    Kind.POISON: 2,
-}
-"""Failures in a row after which a repository is parked; a repair is tried before the last ones."""
+class _Rule(NamedTuple):
+    """What follows from failures of a kind."""
 
-_FIRST_DELAY: Final = {
-    Kind.NETWORK: 0.5,
-    Kind.READERS: 0.5,
-    Kind.REFUSED: 0.5,
-    Kind.MISSING: 0.5,
-    Kind.BUSY: 0.2,
-    Kind.POISON: 0.2,
+    first: float = 1.0
+    """Seconds until the second try; doubled from try to try."""
+    longest: float = 30.0
+    most: int | None = None
+    """Failures in a row after which a repository is parked; a repair is tried before the last."""
+    parked: float = PARKED_SECONDS
+
+
+_RULES: Final = {
+    Kind.NETWORK: _Rule(0.5, 15.0),
+    Kind.READERS: _Rule(0.5, 15.0),
+    Kind.REFUSED: _Rule(0.5, 15.0, most=4, parked=_PASSING_SECONDS),
+    Kind.MISSING: _Rule(0.5, 15.0, most=6, parked=_PASSING_SECONDS),
+    # Each try waits for the lock.
+    Kind.BUSY: _Rule(0.2, 5.0, most=4, parked=_PASSING_SECONDS),
+    Kind.HOST: _Rule(most=6, parked=_PASSING_SECONDS),
+    Kind.CORRUPTION: _Rule(most=3),
+    Kind.REMOVAL: _Rule(most=3),
+    Kind.DIVERGED: _Rule(most=1),
+    Kind.POISON: _Rule(0.2, 1.0, most=2),
 }
-_LONGEST_DELAY: Final = {
-    Kind.NETWORK: 15.0,
-    Kind.READERS: 15.0,
-    Kind.REFUSED: 15.0,
-    Kind.MISSING: 15.0,
-    Kind.BUSY: 5.0,
-    Kind.POISON: 1.0,
-}
+
+MOST_TRIES: Final = {kind: rule.most for kind, rule in _RULES.items() if rule.most is not None}
+
+ENDS_WORKER: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
+"""Failures after which the worker process ends: they came out of the middle of hg, or are
+defects. The others are answers of other programs and checks of this one. They come in numbers
+while a server is away, and a process for each would cost a mirror of many repositories a core."""
 
 _HOST_ERRORS: Final = frozenset(
     {
@@ -198,10 +194,9 @@ def action(kind: Kind, tries: int, *, can_repair: bool) -> Action:
 
 def parked_seconds(kind: Kind) -> float:
     """Return the time after which a repository that such a failure parked is tried again."""
-    return _PASSING_SECONDS if kind in _PASSING else PARKED_SECONDS
+    return _RULES[kind].parked
 
 
 def delay(kind: Kind, tries: int) -> float:
     """Return the seconds until the next try, which double from try to try."""
-    first = _FIRST_DELAY.get(kind, 1.0)
-    return min(first * 2.0 ** min(tries - 1, 30), _LONGEST_DELAY.get(kind, 30.0))
+    return min(_RULES[kind].first * 2.0 ** min(tries - 1, 30), _RULES[kind].longest)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.pushlog import log_file
+from hgfleet.core.errors import PushlogError
+from hgfleet.pushlog import chain, log_file
 from hgfleet.pushlog.committed import CommittedLog, Stamp
 from hgfleet.pushlog.record import hash_of
 
@@ -50,6 +51,26 @@ def read(store: Path, offset: int = 0) -> list[Entry]:
             if entry.end - offset > PIECE_BYTES or len(found) >= PIECE_RECORDS:
                 break
     return found
+
+
+def following(store: Path, path: str, tip: Tip, repository: str) -> list[Entry]:
+    """Return the records after a tip, at most a piece, if they go on with it.
+
+    Raises PushlogError where they do not, or belong to another repository, and as `read` does.
+    """
+    entries = read(store, tip.end)
+    if not entries:
+        return []
+    first = entries[0].record
+    wrong = chain.problem(tip, first)
+    if wrong is None and first.repository != repository:
+        wrong = f"record {first.id} belongs to repository {first.repository}, expected {repository}"
+    if wrong is not None:
+        raise PushlogError(
+            f"the push log of {path} does not go on after push {tip.id}: {wrong}; `hgfleet pushlog "
+            f"verify {path}` (runbook pushlog)"
+        )
+    return entries
 
 
 def last(store: Path) -> list[Entry]:

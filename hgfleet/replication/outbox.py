@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from hgfleet.replication.streams import Streamed
 
 FEW: Final = 64
-"""A log with at most so many records, and none in the stream, is published whole."""
+"""A log with at most so many records, and none in the stream, is published whole; of another one
+the last record tells mirrors that they have a gap, and they fetch the rest from the source."""
 
 MOST_IN_MESSAGE: Final = 2000
 """Changesets of a record whose changegroup may fit into a message; of more none is computed."""
@@ -58,15 +59,6 @@ def is_read(position: Position | None, stamp: Stamp | None) -> bool:
         and position.stamp == stamp
         and position.tip.end == stamp.size
     )
-
-
-def whole(streamed: int | None, newest: int) -> bool:
-    """Whether a log without a position is read from its beginning; else its last record alone.
-
-    `streamed` is the number of the stream's last message, None without one. The last record alone
-    tells mirrors that they have a gap, and they fetch the rest from the source.
-    """
-    return streamed is not None or newest <= FEW
 
 
 def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
-from hgfleet.pushlog import chain, log_file
+from hgfleet.pushlog import log_file
 from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import (
@@ -178,23 +178,12 @@ class Publisher:
             stamp = log_reader.stamp(store)
             if stamp is None:
                 return
-            entries = await asyncio.to_thread(log_reader.read, store, position.tip.end)
+            after = path, position.tip, position.repository
+            entries = await asyncio.to_thread(log_reader.following, store, *after)
             if not entries:
                 if position.tip.end == stamp.size:
                     self._positions.save(replace(position, stamp=stamp))
                 return
-            first = entries[0].record
-            wrong = chain.problem(position.tip, first)
-            if wrong is None and first.repository != position.repository:
-                wrong = (
-                    f"record {first.id} belongs to repository {first.repository}, expected "
-                    f"{position.repository}"
-                )
-            if wrong is not None:
-                raise PushlogError(
-                    f"the push log of {path} does not go on: {wrong}; `hgfleet pushlog verify "
-                    f"{path}` (runbook pushlog)"
-                )
             # The broker syncs each message: the disk of this host has the records before.
             await self._synced.wait()
             for entry in entries:
@@ -270,7 +259,7 @@ class Publisher:
         position = Position(identity, Tip(), stamp, streamed.sequence if streamed else 0)
         if streamed is None:
             newest = await asyncio.to_thread(log_file.tip, store / log_file.NAME)
-            if newest.repository == identity and not outbox.whole(None, newest.id):
+            if newest.repository == identity and newest.id > outbox.FEW:
                 await self._synced.wait()
                 for entry in await asyncio.to_thread(log_reader.last, store):
                     position = await self._send(path, position, entry)

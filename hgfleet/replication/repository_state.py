@@ -164,7 +164,7 @@ class RepositoryState:
         came = job.task is Task.REPAIR or (job.up_to_date and moved)
         if self.differs and not came:
             self.tries, self.failed_at = 0, math.inf
-            self.until = parked_until(Kind.DIVERGED, now)
+            self.until = now + failures.parked_seconds(Kind.DIVERGED)
             return True
         self._end_parking()
         if job.task is Task.REPAIR:
@@ -215,11 +215,6 @@ class RepositoryState:
             up_to_date=not messages,
             stamps=frozenset(stamps),
         )
-
-
-def parked_until(kind: Kind, now: float) -> float:
-    """Return when a repository that a failure parks is tried again."""
-    return now + failures.parked_seconds(kind)
 
 
 class Difference(NamedTuple):

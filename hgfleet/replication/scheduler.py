@@ -27,7 +27,6 @@ from hgfleet.replication.repository_state import (
     Waiting,
     difference,
     is_same,
-    parked_until,
     status_of,
 )
 
@@ -343,7 +342,7 @@ class Scheduler:
         is_served: bool = False,
     ) -> list[Any]:
         """Leave a repository alone for some time; returns the handles of its messages."""
-        differs, until = kind is Kind.DIVERGED, parked_until(kind, now)
+        differs, until = kind is Kind.DIVERGED, now + failures.parked_seconds(kind)
         handles = entry.park(reason, until, is_served=is_served, differs=differs)
         self._ready.pop(entry.identity, None)
         heapq.heappush(self._later, (entry.until, entry.identity))

@@ -1,14 +1,6 @@
 """A mirror's connection to the broker: made again whenever it ends, with its consumer in order.
 
-The user of a mirror needs these subjects of the broker; NAME is `messages.token` of its host,
-STREAM that of pushes and that of documents:
-
-| allowed | for |
-| --- | --- |
-| publish `$JS.API.CONSUMER.{CREATE,DURABLE.CREATE,INFO,MSG.NEXT}.STREAM.NAME` | pulling |
-| publish `$JS.ACK.STREAM.NAME.>` | acknowledgements |
-| publish `hgfleet.leases.NAME`, `hgfleet.applied.NAME` | how far it is |
-| subscribe `hgfleet.confirmed.NAME`, `hgfleet.asked.NAME`, `_INBOX.>` | its lease, answers |
+What the broker lets a mirror do is in the template `nats.conf.j2` of the role `replication`.
 """
 
 from __future__ import annotations
@@ -40,17 +32,17 @@ HINTS_PAUSE_SECONDS: Final = 5.0
 class Subscription(Connection):
     """The connection, with the mirror's durable consumer.
 
-    `receive` gets each message of the stream, `confirmed` the body of each confirmed heartbeat,
-    `asked` that of each question which pushes the mirror shows; `connected` is called with each new
-    connection, `documents` with the subject and the body of each hint that a document changed.
+    `receive` gets each message of the stream, `confirmed` each confirmation of a heartbeat, `asked`
+    each question which pushes the mirror shows; `connected` is called with each new connection,
+    `documents` with the subject and the body of each hint that a document changed.
     """
 
     def __init__(
         self,
         settings: Settings,
         receive: Callable[[Msg], Awaitable[None]],
-        confirmed: Callable[[bytes], None],
-        asked: Callable[[bytes], Awaitable[None]],
+        confirmed: Callable[[Msg], Awaitable[None]],
+        asked: Callable[[Msg], Awaitable[None]],
         connected: Callable[[], None],
         documents: Callable[[str, bytes], None],
         say: Callable[..., None],
@@ -61,8 +53,11 @@ class Subscription(Connection):
         self._name = messages.token(settings.host)
 
     async def _serve(self, client: Client) -> None:
-        await client.subscribe(messages.confirmed(self._settings.host), cb=self._on_confirmed)
-        await client.subscribe(messages.asked(self._settings.host), cb=self._on_asked)
+        for subject, receive in (
+            (messages.confirmed(self._settings.host), self._confirmed),
+            (messages.asked(self._settings.host), self._asked),
+        ):
+            await client.subscribe(subject, cb=receive)
         await self._ensure_consumer(client, messages.PUSHES, DeliverPolicy.ALL)
         self.established()
         self._on_connection()
@@ -88,12 +83,6 @@ class Subscription(Connection):
 
     async def _ensure_consumer(self, client: Client, stream: str, policy: DeliverPolicy) -> None:
         await pulling.ensure_consumer(client, stream, self._name, policy, MOST_UNACKNOWLEDGED)
-
-    async def _on_confirmed(self, message: Msg) -> None:
-        self._confirmed(message.data)
-
-    async def _on_asked(self, message: Msg) -> None:
-        await self._asked(message.data)
 
     async def answers(self) -> bool:
         """Whether the stream of pushes answers this mirror, which so misses nothing of it."""

@@ -147,8 +147,8 @@ def test_the_command_reads_the_points_of_a_backup(
         def purged(self) -> set[str]:
             return set()
 
-    # Promotions keep the class that they have imported.
-    assert promoting.Served is not Empty
+    # Promotions, which are imported before, keep the class of the service.
+    assert promoting.Promotion.__module__ == promoting.__name__
     monkeypatch.setattr("hgfleet.replication.served.Served", Empty)
     made = settings.Settings(
         settings.Role.MIRROR, "hgweb1", "hg1", "https://hg1:7460", (), (), repositories=tmp_path

@@ -146,12 +146,6 @@ def test_published_is_what_the_stream_has_by_number_epoch_and_hash(tmp_path: Pat
     assert outbox.published(entries, Streamed(2, 1, "ff" * 32)) == entries[:1]
 
 
-def test_a_long_log_that_the_stream_does_not_know_is_not_published_whole() -> None:
-    assert outbox.whole(None, outbox.FEW)
-    assert not outbox.whole(None, outbox.FEW + 1)
-    assert outbox.whole(3, 100_000)
-
-
 def test_messages_beyond_the_last_one_of_a_stream_are_lost(tmp_path: Path) -> None:
     entries = write(tmp_path, 1)
     found = [position(tmp_path, entries, sequence=number) for number in (0, 5, 6)]
