@@ -152,7 +152,7 @@ def test_a_fence_is_in_the_state_and_outlives_relays_and_pushes(
             assert state["fenced"][ID][0] == TOOL
             assert TOOL in state["problems"]
             assert not status.is_well(state, 0)
-            said = status.sentences(state, 0)
+            said = status.lines(state, 0)
             assert said[0].startswith(f"{TOOL}: fenced: push 3 (")
             # Others go on.
             assert "fenced" not in await pushed(
