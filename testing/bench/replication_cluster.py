@@ -7,15 +7,21 @@
 
 Clients push over SSH to the primary of the local cluster. Meanwhile sessions of hg, the relay, the
 appliers and the broker are killed (kill -9), containers of the primary, the mirrors and the broker
-are killed and started again, and mirrors and broker lose their network for a time. The seed chooses
-the faults; the machine chooses the points. A client whose push failed pushes again. A push is
+are killed and started again, and mirrors and broker lose their network for a time. Between their
+pushes, the clients rename their repositories, delete them and make others at the same paths,
+archive and restore them (`cluster_client.py`); and the primary loses power: the store of a
+repository is put back by one to three records (`cluster_cuts.py`). The seed chooses the faults and
+the changes; the machine chooses the points. A client whose push failed pushes again. A push is
 acknowledged when its client was told so: exit code 0 and "push N recorded".
 
 With `--outage` the broker is off for so many seconds instead, and one client pushes; no push may
 fail, and each says that replication is down as soon as the primary knows.
 
-Bars: every acknowledged push is in the push log of the primary and of each mirror, the mirrors'
-`verify` finds all repositories equal, chains are valid, and the logs cover all changesets.
+Bars: every acknowledged push is in the push log of the primary and of each mirror, by the identity
+of the repository, number, hash and changeset, unless a power cut took it. Of those, each one that a
+mirror has is fenced, and none is told to be visible where it is not. The mirrors' `verify` finds
+all repositories equal, no host has a deleted repository, no fence is left, chains are valid, and
+the logs cover all changesets.
 
 `replication_faults.py` does the same with processes of this machine, without hosts and networks.
 """
@@ -23,25 +29,29 @@ Bars: every acknowledged push is in the push log of the primary and of each mirr
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import threading
 import time
-import uuid
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cluster_client import SECONDS, Client, Site
+from cluster_cuts import CutClient
 from random_faults import RandomFaults
 from replication_site import TOLD
 
-from hgfleet.pushlog import record
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.conftest import environment
-from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
+from testing.e2e.mirrors import is_equal, wait_for_use
 from testing.faults.support import has_booted, stopped, unplugged
 
 if TYPE_CHECKING:
@@ -50,15 +60,10 @@ if TYPE_CHECKING:
     from random_faults import Kind
 
     from testing.e2e.host import Host
-    from testing.e2e.people import Clone
 
 CLIENTS: Final = 4
-ATTEMPTS: Final = 100
-RETRY_SECONDS: Final = 1.0
 OUTAGE_PAUSE_SECONDS: Final = 2.0
 """Between two pushes while the broker is off."""
-SECONDS: Final = 180
-"""For states that come by themselves after the last fault."""
 PAUSE_SECONDS: Final = (0.2, 3.0)
 """Between two faults."""
 AWAY_SECONDS: Final = (0.5, 12.0)
@@ -86,14 +91,13 @@ def kill_host(host: Host) -> None:
 class Faults(RandomFaults):
     """Breaks parts of the cluster until it is told to stop; then all of them are back."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, site: Site, seed: int) -> None:
         super().__init__(seed, PAUSE_SECONDS)
-        self._cluster = cluster
+        self._site = site
 
     def kinds(self) -> list[Kind]:
         """Return the kinds of faults."""
-        primary, broker = self._cluster.first("ssh"), self._cluster.first("broker")
-        mirrors = mirrors_of(self._cluster)
+        primary, broker, mirrors = self._site.primary, self._site.broker, self._site.mirrors
 
         def kind(name: str, weight: int, make: Callable[..., None], *arguments: object) -> Kind:
             def made() -> int:
@@ -104,12 +108,13 @@ class Faults(RandomFaults):
 
         return [
             kind("session", 8, kill_session, primary),
-            kind("relay", 3, kill_unit, primary, "hgfleet-relay.service"),
+            kind("relay", 3, self._steadily, kill_unit, primary, "hgfleet-relay.service"),
             kind("broker", 2, kill_unit, broker, "hgfleet-broker.service"),
             *(kind("applier", 2, kill_unit, host, "hgfleet-applier.service") for host in mirrors),
+            kind(f"host {broker.name}", 1, kill_host, broker),
             *(
-                kind(f"host {host.name}", 1, kill_host, host)
-                for host in (primary, broker, *mirrors)
+                kind(f"host {host.name}", 1, self._steadily, kill_host, host)
+                for host in (primary, *mirrors)
             ),
             *(
                 kind(f"network of {host.name}", 1, self._cut_off, host)
@@ -117,101 +122,74 @@ class Faults(RandomFaults):
             ),
         ]
 
+    def _steadily(self, make: Callable[..., None], *arguments: object) -> None:
+        """Make a fault while no client has the files of the host in hand."""
+        with self._site.steady:
+            make(*arguments)
+
     def _cut_off(self, host: Host) -> None:
         """Take the network of a host away for a time."""
-        with contextmanager(unplugged)(self._cluster, host):
+        with contextmanager(unplugged)(self._site.cluster, host):
             time.sleep(self.random.uniform(*AWAY_SECONDS))
-
-
-class Client:
-    """Pushes changesets to a repository of its own, one by one."""
-
-    def __init__(self, cluster: Cluster, number: int, folder: Path, pushes: int) -> None:
-        person = cluster.person("alice")
-        self.path = f"people/alice/faults-{number}-{uuid.uuid4().hex[:8]}"
-        self.acknowledged: dict[int, str] = {}
-        self.attempts = 0
-        self.problem = ""
-        self._person, self._pushes = person, pushes
-        person.ssh("repo", "create", self.path).ok()
-        self._work: Clone = person.clone(person.ssh_url(self.path), folder / str(number))
-
-    def run(self) -> None:
-        """Push everything; a push without an acknowledgement is tried again."""
-        for _ in range(self._pushes):
-            node = self._work.commit("file.txt", os.urandom(512), "in spite of it")
-            for _attempt in range(ATTEMPTS):
-                self.attempts += 1
-                done = self._work.hg("push")
-                told = TOLD.search(done.output)
-                if done.code == 0 and told:
-                    self.acknowledged[int(told[1])] = node
-                    break
-                if done.code == 1 and "no changes found" in done.output:
-                    # The session was killed after its transaction.
-                    break
-                time.sleep(RETRY_SECONDS)
-            else:
-                self.problem = f"{self.path}: {done}"
-                return
-
-    def push(self) -> str:
-        """Push a changeset, which must be acknowledged; return what was told."""
-        node = self._work.commit("file.txt", os.urandom(512), "without a broker")
-        done = self._work.hg("push").ok()
-        told = TOLD.search(done.output)
-        assert told, done
-        self.acknowledged[int(told[1])] = node
-        return done.output
-
-    def logs(self, hosts: Sequence[Host]) -> list[str]:
-        """Return the push log of each host."""
-        return [host.shell(f"cat /srv/hg/repos/{self.path}/.hg/store/pushlog") for host in hosts]
-
-    def lost(self, log: str) -> list[str]:
-        """Return what was acknowledged and is not in a push log."""
-        records = [record.parse(line.encode()) for line in log.splitlines()]
-        found = {one.id: one.changesets for one in records}
-        return [
-            f"{self.path} {number} {node}"
-            for number, node in self.acknowledged.items()
-            if node not in found.get(number, ())
-        ]
-
-    def delete(self) -> None:
-        """Remove the repository from the cluster."""
-        self._person.ssh("repo", "archive", self.path)
-        self._person.ssh("repo", "delete", self.path, self.path).ok()
 
 
 Row = tuple[str, bool, str]
 
 
-def check(cluster: Cluster, clients: Sequence[Client]) -> list[Row]:
+def check(site: Site, clients: Sequence[Client]) -> list[Row]:
     """Compare all hosts with what clients were told."""
-    mirrors = mirrors_of(cluster)
-    hosts = [cluster.first("ssh"), *mirrors]
     began = time.monotonic()
 
     def are_equal(client: Client) -> bool:
-        return len(set(client.logs(hosts))) == 1
+        first, *others = (site.log(host, client.path) for host in site.hosts)
+        return all(other == first for other in others)
 
     try:
         for client in clients:
             wait_until(f"{client.path} is the same everywhere", partial(are_equal, client), SECONDS)
-        for host in mirrors:
-            wait_for_use(cluster, host)
+        for host in site.mirrors:
+            wait_for_use(site.cluster, host)
+        site.cluster.wait_for_mirrors()
         rows = [("mirrors caught up", True, f"after {time.monotonic() - began:.1f} s")]
     except AssertionError as problem:
         rows = [("mirrors caught up", False, str(problem))]
-    lost = [one for client in clients for log in client.logs(hosts) for one in client.lost(log)]
+    lost = [one for client in clients for one in client.missing()]
     rows.append(("acknowledged pushes lost", not lost, f"{len(lost)} {' '.join(lost[:3])}"))
-    for host in mirrors:
-        equal = is_equal(host)
+    lies = [one for client in clients for one in client.lies]
+    rows.append(("told, and is not so", not lies, f"{len(lies)} {' '.join(lies[:3])}"))
+    for host in site.mirrors:
+        equal = host.run("hgfleet", "replication", "verify").code == 0 and is_equal(host)
         said = "" if equal else host.run("hgfleet", "replication", "verify").output
         rows.append((f"verify on {host.name}", equal, said or "all equal"))
+    return [*rows, *check_states(site, clients), check_chains(site, clients)]
+
+
+def check_states(site: Site, clients: Sequence[Client]) -> list[Row]:
+    """Compare which repositories the hosts have, and look for fences that are left."""
+    deleted = {one for client in clients for one in client.deleted}
+    left = []
+    for host in site.hosts:
+        said = host.run("hgfleet", "replication", "positions").ok().stdout
+        places = [json.loads(line) for line in said.splitlines() if not line.startswith("#")]
+        there = {one["repository"]: one["path"] for one in places}
+        left += [f"{host.name} {there[one]} {one}" for one in deleted & there.keys()]
+        left += [
+            f"{host.name} has no {client.path} {client.identity}"
+            for client in clients
+            if there.get(client.identity) != client.path
+        ]
+    told = f"{len(deleted)} deleted; {' '.join(left[:3])}"
+    fences = site.primary.run("hgfleet", "replication", "fences")
+    return [
+        ("identities on all hosts", not left, told),
+        ("fences that are left", fences.code == 0, fences.output.strip()),
+    ]
+
+
+def check_chains(site: Site, clients: Sequence[Client]) -> Row:
+    """Verify the push log of each repository on each host."""
     bad = []
-    for host in hosts:
+    for host in site.hosts:
         for client in clients:
             words = f"/opt/hgfleet/current/bin/hg -R /srv/hg/repos/{client.path} debugpushlog"
             done = host.run(
@@ -219,23 +197,48 @@ def check(cluster: Cluster, clients: Sequence[Client]) -> list[Row]:
                 *(*words.split(), "--verify"),
             )
             bad += [] if done.code == 0 else [f"{host.name}: {done.output}"]
-    rows.append(("chains and coverage", not bad, "; ".join(bad) or f"{len(clients)} on each host"))
-    return rows
+    return ("chains and coverage", not bad, "; ".join(bad) or f"{len(clients)} on each host")
+
+
+def check_cuts(clients: Sequence[CutClient]) -> list[Row]:
+    """Print each power cut; return what was lost by them, and what nobody heard of."""
+    for line in (line for client in clients for line in client.told):
+        print(line)
+    silent = [one for client in clients for one in client.silent]
+    cuts = [line.rpartition(": ")[2] for client in clients for line in client.told]
+    outcomes = ", ".join(f"{count} {one}" for one, count in sorted(Counter(cuts).items()))
+    records = sum(client.lost_records for client in clients)
+    apart = sum(len(client.lost) for client in clients)
+    return [
+        ("power cuts that were silent", not silent, f"{len(silent)} {' '.join(silent[:3])}"),
+        ("power cuts", True, f"{len(cuts)} of {records} records: {outcomes}"),
+        ("acknowledged, not to return", True, f"{apart}, each after a power cut"),
+    ]
+
+
+def push_told(client: Client) -> str:
+    """Push a changeset, which must be acknowledged; return what was told."""
+    push, done = client.push(client.work, client.commit(client.work))
+    assert push, done
+    assert TOLD.search(done.output), done
+    return done.output
 
 
 def measure_outage(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list[Row]:
     """Push while the broker is off; return the rows of the table."""
-    client = Client(cluster, 0, folder, 0)
+    site = Site(cluster)
+    client = Client(site, 0, folder, 0, options.seed)
     said: list[str] = []
     slowest = 0.0
     try:
-        with contextmanager(stopped)(cluster, cluster.first("broker")):
+        client.begin()
+        with contextmanager(stopped)(cluster, site.broker):
             ends = time.monotonic() + options.outage
             while (began := time.monotonic()) < ends:
-                said.append(client.push())
+                said.append(push_told(client))
                 slowest = max(slowest, time.monotonic() - began)
                 time.sleep(OUTAGE_PAUSE_SECONDS)
-        rows = check(cluster, [client])
+        rows = check(site, [client])
     finally:
         client.delete()
     down = ["replication is down" in one for one in said]
@@ -251,12 +254,15 @@ def measure_outage(cluster: Cluster, options: argparse.Namespace, folder: Path) 
 
 def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list[Row]:
     """Push under faults and compare; return the rows of the table."""
+    site = Site(cluster)
     each = -(-options.pushes // CLIENTS)
-    clients = [Client(cluster, number, folder, each) for number in range(CLIENTS)]
+    clients = [CutClient(site, one, folder, each, options.seed) for one in range(CLIENTS)]
     threads = [threading.Thread(target=client.run) for client in clients]
     began = time.monotonic()
     try:
-        with Faults(cluster, options.seed) as faults:
+        for client in clients:
+            client.begin()
+        with Faults(site, options.seed) as faults:
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -267,14 +273,21 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list
         load = os.getloadavg()[0]
         print(f"seed {options.seed}, load {load:.1f}: {took:.0f} s, {attempts} attempts")
         print(f"faults: {faults}")
-        rows: list[Row] = [("acknowledged pushes", count > 0, f"{count} of {each * CLIENTS}")]
+        made = sum((client.made for client in clients), Counter())
+        print("changes:", ", ".join(f"{count} {name}" for name, count in sorted(made.items())))
+        pushed = sum(client.pushed for client in clients)
+        rows: list[Row] = [
+            ("acknowledged pushes", pushed > 0, f"{pushed}, {count} of them to stay")
+        ]
         rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
         if faults.problem:
             rows.append(("the faults", False, repr(faults.problem)))
-        rows += check(cluster, clients)
+        rows += check_cuts(clients)
+        rows += check(site, clients)
     finally:
-        for client in clients:
-            client.delete()
+        with ExitStack() as stack:
+            for client in clients:
+                stack.callback(client.delete)
     return rows
 
 
