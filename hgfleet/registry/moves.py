@@ -1,7 +1,8 @@
 """Moves of user repositories to another path on disk.
 
 The registry names the new path first, with the old one as `moved_from`; then the folder moves. A
-run that finds `moved_from` and the folder still at the old path finishes the move.
+run that finds `moved_from` and the folder still at the old path finishes the move. A folder that a
+restore brought back at a former path is moved by the note of the rename (`registry/renames.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from hgfleet.registry.entry import Entry
     from hgfleet.registry.model import Registry
+    from hgfleet.registry.user_repositories import Dynamic
 
 LOCK_WAIT_S: Final = 30
 """Seconds that a move waits for a push."""
@@ -41,6 +43,26 @@ def is_unfinished(
         return False
     # On a mirror, and after a restore, another one's folder may lie there.
     return identity.of(root / old) in ("", entry.identity)
+
+
+def former(
+    root: Path, path: str, entry: Entry, static: Registry, found: Dynamic, *, is_mirror: bool
+) -> str | None:
+    """Return the former path where the folder of an entry is; None if it is at none (I/O).
+
+    A backup from before a rename brings the folder back at its former path, to which the note of
+    the rename still leads; the folder has to have the identity of the entry. A mirror moves such
+    folders when it follows the registry.
+    """
+    if is_unfinished(root, path, entry, static, found.raw):
+        return entry.moved_from
+    if is_mirror or not entry.identity or os.path.lexists(root / path / ".hg"):
+        return None
+    for old, note in found.renamed.items():
+        is_free = old not in found.raw and old not in static.repositories
+        if note.to == path and is_free and identity.of(root / old) == entry.identity:
+            return old
+    return None
 
 
 @contextlib.contextmanager

@@ -350,22 +350,22 @@ class _Run:
         ]
 
     def finish_renames(self, registry: Registry, found: Dynamic) -> None:
-        """Move the folders of repositories whose owners were renaming them when a run was killed.
+        """Move the folders of repositories to the paths that their owners gave them.
 
-        The lock of the dynamic registry is held, so no session moves them at the same time.
+        A rename was killed, or a restore brought the former path back. The lock of the dynamic
+        registry is held, so no session moves them at the same time.
         """
-        root = self.target.root
-        for path, entry in found.repositories.items():
-            if entry.moved_from is None or path in registry.repositories:
-                continue
-            with as_owner(self.target.owner):
-                if not moves.is_unfinished(root, path, entry, registry, found.raw):
+        root, is_mirror = self.target.root, self.target.is_mirror
+        with as_owner(self.target.owner):
+            for path, entry in found.repositories.items():
+                old = moves.former(root, path, entry, registry, found, is_mirror=is_mirror)
+                if old is None or path in registry.repositories:
                     continue
-                self.changes.note(f"{path}: moved from {entry.moved_from}")
+                self.changes.note(f"{path}: moved from {old}")
                 if self.changes.write:
                     self.make_parents(path.rpartition("/")[0])
-                    with moves.at_rest(root / entry.moved_from, path):
-                        (root / entry.moved_from).rename(root / path)
+                    with moves.at_rest(root / old, path):
+                        (root / old).rename(root / path)
 
     def configure_dynamic(self, repository: Repository) -> None:
         path = repository.path

@@ -9,18 +9,23 @@ A repository is compared by its identity, a push by its number and hash:
 | ahead | it goes on after the last push of the backup | lose the pushes since |
 | diverged | it has another push where the backup ends | lose pushes, and have others |
 
-A repository that the backup does not have was created since, or is lost there. A repository that
-has another path now would come back at its former path: a restore from a mirror knows better, so
-this is never accepted as a loss. A repository that was deleted since is told, and refuses no
-restore: the restored host gets the registry of the mirrors, which keeps the repository deleted, and
-only its folder comes back. Where another repository has its path by now, the folder is in the way
-of that repository, and the restore is refused.
+A repository that the backup does not have was created since, or is lost there. Changes of paths are
+told, and refuse no restore, because the restored host gets the registry of the mirrors:
+
+| since the backup, the repository was | its folder |
+| --- | --- |
+| renamed by its owner | is moved to its new path by `registry apply` and the note of the rename |
+| deleted | comes back, and the registry keeps the repository deleted |
+
+Where another repository is in the way, or no note leads from the former path (a path of the
+inventory), the restore is refused, and that is never accepted as a loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hgfleet.pushlog.log_file import Tip
@@ -73,21 +78,26 @@ def beyond(
     paths: Mapping[str, str],
     purged: Collection[str],
     hash_at: Callable[[str, int], str],
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Beyond]:
     """Return what a mirror has beyond a backup.
 
-    `tips` and `paths` (of the registry) are the mirror's, by identity, and so is `hash_at`.
+    `tips` and `paths` (of the registry) are the mirror's, by identity, and so is `hash_at`;
+    `renamed` leads from former paths to those of now.
     """
     held = _by_identity(backup, paths)
+    restored = frozenset(one.path for one in held.values())
     taken = frozenset(path for identity, path in paths.items() if identity not in purged)
     found = []
     for identity, one in held.items():
         if identity in purged:
             found.append(_deleted(one.path, is_taken=one.path in taken))
-        elif paths.get(identity, one.path) != one.path:
-            said = f"has been {paths[identity]} since the backup, and would come back under it"
-            found.append(Beyond(one.path, said))
-        elif identity in tips:
+            continue
+        now = paths.get(identity, one.path)
+        if now != one.path:
+            is_moved = renamed.get(one.path) == now and one.path not in taken
+            found.append(_renamed(one.path, now, is_moved=is_moved and now not in restored))
+        if identity in tips:
             found += _of_log(one, identity, tips[identity], hash_at)
     for identity in (tips.keys() | paths.keys()) - held.keys():
         tip = tips.get(identity, Tip())
@@ -96,6 +106,13 @@ def beyond(
             said = f"is not in the backup, and has {tip.id} pushes"
             found.append(Beyond(path, said, Loss(path, identity, min(tip.id, 1), tip.id, "")))
     return sorted(found, key=lambda one: (one.path, one.said))
+
+
+def _renamed(path: str, now: str, *, is_moved: bool) -> Beyond:
+    if is_moved:
+        said = f"was renamed to {now} after the backup: the restore moves its folder there"
+        return Beyond(path, said, is_note=True)
+    return Beyond(path, f"has been {now} since the backup, and would come back under {path}")
 
 
 def _deleted(path: str, *, is_taken: bool) -> Beyond:

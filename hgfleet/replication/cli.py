@@ -274,8 +274,8 @@ COMMANDS: Final = (
         "list what this mirror has beyond a backup of the primary",
         "Compare this mirror with a backup, as `hgfleet backup points` prints it on the primary. "
         "Prints a sentence for each repository of which this mirror has more; nothing where the "
-        "backup has all. Repositories that were deleted since are told as errors are, and refuse "
-        "nothing. playbooks/restore.yml asks every mirror.",
+        "backup has all. Repositories that were renamed or deleted since are told as errors are, "
+        "and refuse nothing. playbooks/restore.yml asks every mirror.",
         (
             _option("points", type=Path, metavar="FILE", help="of the backup; - for input"),
             _accept_loss("leave out"),

@@ -302,6 +302,7 @@ def beyond(options: argparse.Namespace) -> int:
         served.paths(),
         served.purged(),
         lambda identity, number: _hash_at(settings, found[identity].path, number),
+        served.renamed(),
     )
     left = beyond.refused(made, lambda loss: not promotion.refused([loss], accepted))
     for line in beyond.sentences(settings.host, left):

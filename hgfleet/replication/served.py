@@ -87,6 +87,10 @@ class Served:
             return f"{path}: no repository in service has this path any more"
         return identities.problem(self._root / path, entry.identity)
 
+    def renamed(self) -> Mapping[str, str]:
+        """Return where the former paths of renamed repositories lead; raises RegistryError."""
+        return self.registry().renamed
+
     def purged(self) -> Collection[str]:
         """Return the identities of repositories that were deleted; raises RegistryError."""
         return user_repositories.load(self._dynamic).purged

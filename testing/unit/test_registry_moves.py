@@ -8,6 +8,8 @@ from hgfleet.core import identity
 from hgfleet.registry import moves
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.model import build
+from hgfleet.registry.renames import Rename
+from hgfleet.registry.user_repositories import Dynamic, dynamic_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,3 +36,33 @@ def test_a_move_is_over_once_its_folder_is_there_or_the_old_path_is_taken(tmp_pa
     assert not moves.is_unfinished(tmp_path, NEW, Entry("bob"), static, {NEW: {}})
     (tmp_path / NEW / ".hg").mkdir(parents=True)
     assert not moves.is_unfinished(tmp_path, NEW, MOVED, static, {NEW: {}})
+
+
+def put(root: Path, path: str, found: str) -> None:
+    (root / path / ".hg/store").mkdir(parents=True)
+    (root / path / identity.FILE).write_text(identity.text(found))
+
+
+def noted(*registered: str) -> Dynamic:
+    note = Rename(NEW, "bob", "2026-11-21T10:00:00Z").to_json()
+    return dynamic_of({path: {"owner": "bob"} for path in registered}, {OLD: note})
+
+
+def test_a_folder_that_a_backup_brought_to_its_former_path_moves_by_the_note_of_the_rename(
+    tmp_path: Path,
+) -> None:
+    def former(found: Dynamic, *, is_mirror: bool = False, entry: str = MINE) -> str | None:
+        one = Entry("bob", identity=entry)
+        return moves.former(tmp_path, NEW, one, build({}, {}), found, is_mirror=is_mirror)
+
+    assert former(noted(NEW)) is None
+    put(tmp_path, OLD, MINE)
+    assert former(noted(NEW)) == OLD
+    assert former(noted(NEW), is_mirror=True) is None
+    # Another repository, an entry of a release before, a path that is taken, no note.
+    assert former(noted(NEW), entry=OTHER) is None
+    assert former(noted(NEW), entry="") is None
+    assert former(noted(NEW, OLD)) is None
+    assert former(dynamic_of({NEW: {"owner": "bob"}}, {})) is None
+    put(tmp_path, NEW, MINE)
+    assert former(noted(NEW)) is None

@@ -24,6 +24,7 @@ from hgfleet.registry.compiled import load_compiled
 from hgfleet.registry.entry import Entry
 from hgfleet.registry.owned_files import owner
 from hgfleet.registry.provision import Target, apply
+from hgfleet.registry.renames import Rename
 from hgfleet.registry.schema import parse
 from hgfleet.registry.yaml_tree import RegistrySourceError
 
@@ -294,6 +295,25 @@ def test_what_people_created_follows_its_namespace(created: Target) -> None:
     assert "people/bob/x: .hg/hgrc written" in run(created, changed, write=False)
     assert "people/bob/x: .hg/hgrc written" in run(created, changed)
     assert "read-only = we move" in (created.root / "people/bob/x/.hg/hgrc").read_text()
+
+
+def test_a_folder_that_a_restore_brought_to_its_former_path_is_moved_and_not_made_anew(
+    created: Target,
+) -> None:
+    run(created, OPEN)
+    assert created.dynamic is not None
+    with dynamic_update.update(created.dynamic) as entries:
+        entry = entries["people/bob/x"]
+        entries["people/bob/y"] = entry
+        entries.note_rename("people/bob/x", Rename("people/bob/y", "bob", user_repositories.now()))
+        del entries["people/bob/x"]
+    (created.root / "people/bob/x/.hg/store/kept").touch()
+    assert "people/bob/y: moved from people/bob/x" in run(created, OPEN, write=False)
+    assert "people/bob/y: moved from people/bob/x" in run(created, OPEN)
+    assert (created.root / "people/bob/y/.hg/store/kept").exists()
+    assert not (created.root / "people/bob/x").exists()
+    assert "path = people/bob/y" in (created.root / "people/bob/y/.hg/hgrc").read_text()
+    assert run(created, OPEN) == ["0"]
 
 
 def identities_of(target: Target) -> dict[str, str]:

@@ -94,7 +94,7 @@ def test_repositories_of_after_the_backup_are_named() -> None:
 def test_a_repository_is_its_identity_and_not_its_path() -> None:
     """Renamed, deleted, and made again at the path of a deleted one: none comes back as it was."""
     assert compare([held(3)], {TOOL: tip(3)}, {TOOL: "team/tool"}) == [
-        "hgweb1: tool has been team/tool since the backup, and would come back under it"
+        "hgweb1: tool has been team/tool since the backup, and would come back under tool"
     ]
     assert compare([held(3)], {NEW: tip(1)}, {NEW: "tool"}, {TOOL}) == [
         "hgweb1: tool is not in the backup, and has 1 pushes; tool@1 gives it up",
@@ -132,6 +132,30 @@ def test_a_deletion_after_the_backup_is_told_and_refuses_no_restore() -> None:
     ]
 
 
+def test_a_rename_after_the_backup_refuses_a_restore_only_where_its_folder_cannot_be_moved() -> (
+    None
+):
+    def told(backup: list[Known], paths: dict[str, str], renamed: dict[str, str]) -> list[bool]:
+        tips = {held.repository: tip(held.id) for held in backup}
+        found = beyond(backup, tips, paths, set(), lambda _, number: LOG[number], renamed)
+        renames = [one for one in found if one.loss is None]
+        assert refused(renames, lambda _: True) == [one for one in renames if not one.is_note]
+        return [one.is_note for one in renames]
+
+    note = {"people/bob/x": "people/bob/y"}
+    backup, paths = [held(3, "people/bob/x")], {TOOL: "people/bob/y"}
+    assert told(backup, paths, note) == [True]
+    assert told(backup, paths, {}) == [False]
+    assert told(backup, paths, {"people/bob/x": "people/bob/z"}) == [False]
+    # The backup has another repository there, or another one was made at the former path.
+    there = held(1, "people/bob/y", OTHER)
+    assert told([*backup, there], {**paths, OTHER: "people/bob/z"}, note) == [False, False]
+    assert told(backup, {**paths, OTHER: "people/bob/x"}, note) == [False]
+    # Pushes since are told beside it.
+    found = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number], note)
+    assert [one.is_note for one in found] == [False, True]
+
+
 def test_the_command_reads_the_points_of_a_backup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +170,9 @@ def test_the_command_reads_the_points_of_a_backup(
 
         def purged(self) -> set[str]:
             return set()
+
+        def renamed(self) -> dict[str, str]:
+            return {}
 
     # Promotions, which are imported before, keep the class of the service.
     assert promoting.Promotion.__module__ == promoting.__name__
