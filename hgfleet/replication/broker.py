@@ -72,22 +72,23 @@ class Broker(Connection):
         self.max_payload = client.max_payload
         await self.guard.listen(client, self.lose)
         await client.flush(CONNECT_SECONDS)
-        last = await epochs.last(self._stream_api())
+        last = await epochs.last(self.stream_api())
         self.guard.judge(last)
-        found = await streams.ensure(self._stream_api(), self._settings.replicas, self._say)
+        found = await streams.ensure(self.stream_api(), self._settings.replicas, self._say)
         self.warnings = found.warnings
         if found.refusal:
             raise BrokerError(found.refusal)
         self.stream = found
         await self._ensure_objects()
-        await self.guard.confirm(self._stream_api(), last)
+        await self.guard.confirm(self.stream_api(), last)
         for subject, receive in self._subscriptions.items():
             await client.subscribe(subject, cb=receive)
         await client.flush(CONNECT_SECONDS)
         await self._prepare(self)
         self.established()
 
-    def _stream_api(self) -> JetStreamContext:
+    def stream_api(self) -> JetStreamContext:
+        """Return the streams of the broker; raises BrokerError while it is away."""
         if self.client is None:
             raise BrokerError(self.problem or "the broker is away")
         return self.client.jetstream(timeout=ACK_SECONDS)
@@ -100,7 +101,7 @@ class Broker(Connection):
         settings, self.has_objects = self._settings, False
         wanted = push_objects.expected(settings.replicas, settings.objects_bytes, streams.MAX_AGE)
         try:
-            found = await streams.ensured(self._stream_api(), wanted, self._say)
+            found = await streams.ensured(self.stream_api(), wanted, self._say)
         except FAILURES as error:
             self.objects_problem = (
                 f"bucket {push_objects.BUCKET}: {sentence(error, settings.brokers)}; pushes "
@@ -128,7 +129,7 @@ class Broker(Connection):
         """
         self._check_fence()
         with self._asking():
-            ack = await self._stream_api().publish(
+            ack = await self.stream_api().publish(
                 subject, body, timeout=ACK_SECONDS, stream=stream, headers=headers
             )
         return ack.seq, bool(ack.duplicate)
@@ -140,13 +141,13 @@ class Broker(Connection):
     async def has_object(self, name: str) -> bool:
         """Whether the brokers keep the object of a push. Raises BrokerError."""
         with self._asking():
-            return await push_objects.has(self._stream_api(), name)
+            return await push_objects.has(self.stream_api(), name)
 
     async def store(self, name: str, content: IO[bytes]) -> None:
         """Have the brokers keep the object of a push. Raises BrokerError."""
         self._check_fence()
         with self._asking():
-            await push_objects.put(self._stream_api(), name, content)
+            await push_objects.put(self.stream_api(), name, content)
 
     async def tend_objects(self, purged: Collection[str]) -> None:
         """Remove the objects of deleted repositories; a later call does what fails here.
@@ -157,7 +158,7 @@ class Broker(Connection):
             if self.ready.is_set() and not self.has_objects:
                 await self._ensure_objects()
             if self.ready.is_set() and self.has_objects:
-                for name in await push_objects.withdraw(self._stream_api(), purged):
+                for name in await push_objects.withdraw(self.stream_api(), purged):
                     self._say("object-withdrawn", push=name)
 
     async def streamed(
@@ -167,7 +168,7 @@ class Broker(Connection):
         subject = streams.SUBJECTS[stream].replace("*", repository)
         with self._asking():
             try:
-                found = await self._stream_api().get_last_msg(stream, subject)
+                found = await self.stream_api().get_last_msg(stream, subject)
             except nats.js.errors.NotFoundError:
                 return None
         number = streams.number_of(found.headers, repository)
@@ -189,7 +190,7 @@ class Broker(Connection):
         subject, sequence = messages.events(repository), 0
         with self._asking(), contextlib.suppress(nats.js.errors.NotFoundError):
             while True:
-                message = await self._stream_api().get_msg(
+                message = await self.stream_api().get_msg(
                     messages.EVENTS, sequence + 1, subject, next=True
                 )
                 if number := streams.number_of(message.headers, repository):
@@ -207,11 +208,11 @@ class Broker(Connection):
         with self._asking():
             if last - sequence > MOST_READ:
                 wanted = messages.pushes("*")
-                info = await self._stream_api().stream_info(messages.PUSHES, subjects_filter=wanted)
+                info = await self.stream_api().stream_info(messages.PUSHES, subjects_filter=wanted)
                 subjects += info.state.subjects or {}
             else:
                 for number in range(sequence + 1, last + 1):
                     with contextlib.suppress(nats.js.errors.NotFoundError):
-                        found = await self._stream_api().get_msg(messages.PUSHES, number)
+                        found = await self.stream_api().get_msg(messages.PUSHES, number)
                         subjects.append(found.subject or "")
         return {subject.rpartition(".")[2] for subject in subjects}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "given-up.json"
 
-_NONE: Final = 0
+NONE: Final = 0
 """The epoch of a host without the file."""
 
 
@@ -34,13 +34,14 @@ class GivenUp:
     """Pushes by identity, as (number, hash), and the epoch whose beginning wrote the file.
 
     A term that a release before began has no file: pushes of earlier terms that brokers have beyond
-    a log were given up then. `former` is the last epoch of such a release; a later one whose
-    beginning gave up a single push does not end the rule for the others.
+    a log were given up then. `former` is the last epoch of such a release, until the relay has
+    named those pushes (`former_terms.py`); a later epoch whose beginning gave up a single push does
+    not end the rule for the others.
     """
 
-    epoch: int = _NONE
+    epoch: int = NONE
     pushes: Mapping[str, frozenset[tuple[int, str]]] = field(default_factory=dict)
-    former: int = _NONE
+    former: int = NONE
 
     def has(self, identity: str, number: int, hash_: str, epoch: int, *, current: int) -> bool:
         """Whether a push of an epoch was given up; `current` is the epoch of this host's term."""
@@ -51,6 +52,10 @@ class GivenUp:
     def _former(self, current: int) -> int:
         """Return the last epoch that a release before began; `current` is the host's."""
         return current if self.epoch < current else self.former
+
+    def is_settled(self, current: int) -> bool:
+        """Whether each push that was given up is named, as no release before began a term."""
+        return self._former(current) <= term.FIRST
 
     def begun(self, epoch: int, current: int) -> GivenUp:
         """Return the same pushes at the beginning of the epoch that follows the current one."""
@@ -81,7 +86,7 @@ def parse(text: bytes) -> GivenUp:
     try:
         data = json.loads(text)
         # A file of the release before has no `former`.
-        epoch, former = data["epoch"], data.get("former", _NONE)
+        epoch, former = data["epoch"], data.get("former", NONE)
         pushes = {
             identity: frozenset((number, hash_) for number, hash_ in known)
             for identity, known in data["pushes"].items()

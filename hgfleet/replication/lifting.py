@@ -20,6 +20,7 @@ from hgfleet.replication import (
     log_reader,
     promotion,
     repository_fences,
+    term_lock,
 )
 from hgfleet.replication.connection import asking
 from hgfleet.replication.promotion import Loss
@@ -106,8 +107,19 @@ async def lift(
 ) -> Term | None:
     """Lift a fence; return the new term where pushes were given up for it.
 
-    Raises FenceStaysError, UnavailableError, ClaimedError and the errors of `is_back`.
+    Raises FenceStaysError, UnavailableError, ClaimedError, TemporaryError and the errors of
+    `is_back`.
     """
+    async with term_lock.alone(settings.terms):
+        if repository_fences.find(settings.terms, fenced.repository) is None:
+            # Another command has lifted it meanwhile.
+            return None
+        return await _lift(settings, tls, fenced, accepted)
+
+
+async def _lift(
+    settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced, accepted: Sequence[Accepted]
+) -> Term | None:
     term = None
     if await asyncio.to_thread(is_back, settings, fenced):
         if stale := await asyncio.to_thread(_stale_bookmarks, settings, fenced):

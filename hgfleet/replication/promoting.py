@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.core.errors import HgfleetError, PushlogError, RegistryError, UnavailableError
 from hgfleet.core.identity import is_identity
-from hgfleet.pushlog.record import hash_of, parse
+from hgfleet.pushlog.record import parse
 from hgfleet.replication import (
     document_files,
     documents,
@@ -27,13 +27,16 @@ from hgfleet.replication import (
     repository_fences,
     state_file,
     status,
+    streamed_pushes,
     streams,
+    term_lock,
 )
 from hgfleet.replication import positions as positions_file
 from hgfleet.replication.connection import FAILURES, asking
 from hgfleet.replication.promotion import Known, Loss
 from hgfleet.replication.served import Served
 from hgfleet.replication.settings import Role
+from hgfleet.replication.streamed_pushes import STREAM
 
 if TYPE_CHECKING:
     import ssl
@@ -55,8 +58,6 @@ PATIENCE_SECONDS: Final = 20.0
 PAUSE_SECONDS: Final = 0.5
 MOST_NAMED: Final = 1000
 """Messages that are read for the names of their users."""
-
-STREAM: Final = "the stream"
 
 
 class PromotionRefusedError(HgfleetError):
@@ -129,10 +130,14 @@ class Promotion:
         """Check, begin the next term, check again, and note it; return the term.
 
         A run that was killed is finished by the next one. Raises PromotionRefusedError,
-        ClaimedError, MalformedError and UnavailableError.
+        ClaimedError, MalformedError, TemporaryError and UnavailableError.
         """
         async with asking(self._settings, "hgfleet replication", tls) as client:
-            return await self._run(client.jetstream(timeout=ANSWER_SECONDS), dry_run=dry_run)
+            api = client.jetstream(timeout=ANSWER_SECONDS)
+            if dry_run:
+                return await self._run(api, dry_run=True)
+            async with term_lock.alone(self._settings.terms):
+                return await self._run(api, dry_run=False)
 
     async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
         host = self._settings.host
@@ -199,7 +204,7 @@ class Promotion:
             found = await asyncio.to_thread(places.find, self._settings.repositories)
             tips = {identity: place.tip for identity, place in found.items()}
             paths, purged = await asyncio.to_thread(self._registry)
-            streamed = await _streamed(api, paths, purged)
+            streamed = await streamed_pushes.last(api, paths, purged)
             listed = await asyncio.to_thread(self._of_source)
             known = [one for one in self._elsewhere if one.repository not in purged]
             known += [*streamed, *listed]
@@ -323,29 +328,6 @@ def _digests(settings: Settings) -> dict[str, str]:
         if (opened := document_files.Documents(settings).open(name)) is not None:
             with opened:
                 found[name] = hashlib.sha256(opened.read()).hexdigest()
-    return found
-
-
-async def _streamed(
-    api: JetStreamContext, paths: Mapping[str, str], purged: Collection[str]
-) -> list[Known]:
-    """Return the last push of each repository that the stream has and that was not deleted."""
-    subjects = messages.pushes("*")
-    info = await api.stream_info(messages.PUSHES, subjects_filter=subjects)
-    found = []
-    for subject in info.state.subjects or {}:
-        identity = subject.rpartition(".")[2]
-        if identity in purged:
-            continue
-        message = await api.get_last_msg(messages.PUSHES, subject)
-        headers = message.headers or {}
-        number = streams.number_of(headers, identity)
-        if number is None:
-            continue
-        line = (message.data or b"").partition(b"\n")[0]
-        path = promotion.named(headers.get(messages.PATH, identity), identity, paths)
-        hashed = hash_of(line) if line else messages.hash_in(headers)
-        found.append(Known(STREAM, path, identity, number, hashed, streams.epoch_of(headers)))
     return found
 
 

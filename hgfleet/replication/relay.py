@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import required_copy
-from hgfleet.replication import messages, outbox, visibility
+from hgfleet.replication import former_terms, messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
@@ -183,8 +183,11 @@ class Relay:
         self.say("published", repository=path, push=name, id=session)
         self._waiting.tell()
 
-    async def _on_connection(self, _broker: Broker) -> None:
+    async def _on_connection(self, broker: Broker) -> None:
         self.refusals.clear()
+        await former_terms.settle(
+            self.settings, broker.stream_api(), self.served, broker.guard.epoch, self.say
+        )
         self.add(self.publisher.compare())
         self.add(await self.publisher.doubted())
         self.announcer.connected()

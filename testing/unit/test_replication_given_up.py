@@ -60,6 +60,17 @@ def test_a_lift_before_any_promotion_gives_up_nothing_else(tmp_path: Path) -> No
     assert not given_up.load(tmp_path).has(ID, 7, ONE, 1, current=2)
 
 
+def test_only_a_term_of_the_release_before_leaves_pushes_unnamed(tmp_path: Path) -> None:
+    assert given_up.load(tmp_path).is_settled(1)
+    assert not given_up.load(tmp_path).is_settled(2)
+    given_up.begin(tmp_path, 3, 2)
+    assert not given_up.load(tmp_path).is_settled(3)
+    given_up.note(tmp_path, 4, [])
+    assert not given_up.load(tmp_path).is_settled(4)
+    assert GivenUp(3).is_settled(3)
+    assert not GivenUp(3).is_settled(4)
+
+
 def test_a_file_without_the_epoch_of_the_release_before_is_read() -> None:
     assert given_up.parse(b'{"epoch": 2, "pushes": {}}') == GivenUp(2)
 

@@ -339,6 +339,78 @@ def test_a_lift_fences_no_push_that_the_release_before_gave_up(
     asyncio.run(story())
 
 
+def test_a_loss_after_an_upgrade_is_fenced_where_the_release_before_began_the_term(
+    primary: Primary, broker: Broker
+) -> None:
+    """The relay names what that term gave up, once: a push that is lost later is another one."""
+    other, third = "team/other", "team/third"
+    primary.add(third)
+    primary.register_all(TOOL, other, third)
+
+    async def story() -> None:
+        async with relaying(primary):
+            for path in (TOOL, other, third):
+                for _ in range(3):
+                    await pushed(primary, path, primary.record(path))
+        put_back(primary, 1)
+        fenced = repository_fences.Fenced(identity(third), third, 3, "", 1, 2)
+        repository_fences.fence(primary.settings.terms, fenced)
+        await begin_as_the_release_before(primary, broker, 2)
+        gave_up = (await stream_of(broker))[2]
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        async with relaying(primary) as relay:
+            assert "former-terms-named" in events(relay)
+        found = given_up.load(primary.settings.terms)
+        record = messages.decode_push(*gave_up).record
+        assert found == given_up.GivenUp(2, {ID: frozenset({(3, hash_of(record.line()))})})
+        # The power goes, and takes a push of the first term and the positions.
+        log = primary.store(other) / log_file.NAME
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+        for file in primary.settings.positions.iterdir():
+            file.unlink()
+        async with relaying(primary, scan_seconds=0.1) as relay:
+            assert "former-terms-named" not in events(relay)
+            await until("it is fenced", lambda: is_fenced(relay, primary))
+            record = primary.record(TOOL, epoch=2, user="bob")
+            assert "mirrors do not get it" not in await pushed(primary, TOOL, record)
+        fences = repository_fences.read(primary.settings.terms)
+        assert {one.path for one in fences.values()} == {other, third}
+
+    asyncio.run(story())
+
+
+def test_two_lifts_at_once_lose_no_push_that_was_given_up(primary: Primary) -> None:
+    paths = (TOOL, "team/other")
+
+    async def story() -> None:
+        async with relaying(primary, scan_seconds=0.1):
+            for path in paths:
+                for _ in range(3):
+                    await pushed(primary, path, primary.record(path))
+                log = primary.store(path) / log_file.NAME
+                log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+
+            def are_fenced() -> bool:
+                return len(repository_fences.read(primary.settings.terms)) == len(paths)
+
+            await until("both are fenced", are_fenced)
+            settings = primary.settings
+            lifts = [
+                lifting.lift(
+                    settings, None, lifting.named(settings, path), [parse_accepted(f"{path}@3")]
+                )
+                for path in paths
+            ]
+            terms = await asyncio.gather(*lifts)
+            assert sorted(one.epoch for one in terms if one) == [2, 3]
+            assert fencing.own(settings) == (3, "hg1")
+            assert given_up.load(settings.terms).pushes.keys() == set(map(identity, paths))
+            assert repository_fences.read(settings.terms) == {}
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("step", ["add", "remember"])
 def test_a_lift_that_ends_before_its_term_gives_no_push_up(
     primary: Primary, monkeypatch: pytest.MonkeyPatch, step: str
