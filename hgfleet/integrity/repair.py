@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.backup import in_place, repo_restore, restore
 from hgfleet.backup.capture import REPLACED
-from hgfleet.core import files, identity
+from hgfleet.core import durable, files, identity
 from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.hg import unconfigured
 from hgfleet.integrity.check import check
@@ -66,10 +66,18 @@ def _from_primary(path: str, settings: Replication) -> str:
 
 
 def _from_backup(path: str, settings: Backup) -> str:
-    from hgfleet.backup.restic import Restic
-
     copy = repo_restore.beside(settings, path)
     wanted = restore.Wanted(path, identity.of(settings.repositories / path))
+    # Before the first write: else another process may hear of the loss of these writes.
+    with durable.Disk(settings.repositories) as disk:
+        return _restored(path, settings, wanted, copy, disk)
+
+
+def _restored(
+    path: str, settings: Backup, wanted: restore.Wanted, copy: Path, disk: durable.Disk
+) -> str:
+    from hgfleet.backup.restic import Restic
+
     found = restore.restore(settings, Restic(settings), wanted, copy)
     owned_files.become(settings.owner)
     running = settings.repositories / path
@@ -77,7 +85,7 @@ def _from_backup(path: str, settings: Backup) -> str:
         log = _log(running)
         pushes = complete(copy, running, log)
         _demand(copy)
-        place.sync(copy)
+        place.sync(disk)
         if not replacing.replace(running, copy, path, partial(_has_log, running, log)):
             # A push came meanwhile.
             continue

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import files, paths
+from hgfleet.core import durable, files, paths
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
@@ -72,7 +72,9 @@ def resync(
             build = Rebuild(settings, source, new, repository, say, certificates)
             gate = Gate(settings, source, known)
             try:
-                state = _exchange(settings, build, gate, known, repository, new)
+                # Before the first write: else another process may hear of the loss of these writes.
+                with durable.Disk(away) as disk:
+                    state = _exchange(settings, build, gate, known, repository, new, disk)
             except HgfleetError:
                 # The next try begins anew, and a repository that was deleted leaves nothing here.
                 shutil.rmtree(new, ignore_errors=True)
@@ -119,6 +121,7 @@ def _exchange(
     known: RegistryPaths,
     repository: str,
     new: Path,
+    disk: durable.Disk,
 ) -> State:
     """Put the new repository in its place; no reader finds an older one there than before."""
     target = places.target(settings)
@@ -126,7 +129,7 @@ def _exchange(
     for _ in range(TRIES):
         gate.check(known.read().path(repository))
         places.identify(new, repository)
-        storage_place.sync(new)
+        storage_place.sync(disk)
         path = known.read().path(repository)
         old, entry = settings.repositories / path, known.entry(path)
         if not (old / ".hg").is_dir():

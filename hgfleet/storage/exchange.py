@@ -16,6 +16,7 @@ from hgfleet.storage.opened import open_repository
 from hgfleet.storage.revlogs import DamagedError
 
 if TYPE_CHECKING:
+    from hgfleet.core.durable import Disk
     from hgfleet.storage.contents import Contents
 
 _TRANSIENT: Final = ("undo", "journal")
@@ -23,9 +24,10 @@ _DERIVED: Final = ("lock", "lock.break", "fncache", "requires")
 """Files of a store that are not copied: the new store has its own."""
 
 
-def exchange(repository: Path, source: Any) -> None:
+def exchange(repository: Path, source: Any, disk: Disk) -> None:
     """Put the new store of a repository in its place; `source` is the locked repository.
 
+    `disk` is that of the repository, opened before the new store was written.
     Raises DamagedError and HostError, and then the old store is in its place.
     """
     control = repository / ".hg"
@@ -43,7 +45,7 @@ def exchange(repository: Path, source: Any) -> None:
     (new / "lock").unlink(missing_ok=True)
     (new / "lock").symlink_to((store / "lock").readlink())
     new.chmod(stat.S_IMODE(store.stat().st_mode))
-    place.sync(new)
+    place.sync(disk)
     _exchange_folders(repository, store, new, before)
     (folder / place.COMPLETE).unlink(missing_ok=True)
     (folder / place.SINCE).touch()

@@ -42,9 +42,9 @@ FORGOTTEN_SECONDS: Final = 86_400
 rename_exchange: Final = exchange.rename_exchange
 
 
-def sync(folder: Path) -> None:
-    """Write all data of the folder's file system to its disk."""
-    durable.sync(folder)
+def sync(disk: durable.Disk) -> None:
+    """Write all data of a disk to it, which was opened before the writes. Raises OSError."""
+    disk.sync()
 
 
 def check_exchange(control: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mercurial import error
 
-from hgfleet.core import files, identity
+from hgfleet.core import durable, files, identity
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.storage import exchange, formats, place
@@ -80,7 +80,9 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
             return {"changed": False, "removed": options.remove_old(control)}
         place.check_exchange(control)
         try:
-            figures = _Rebuild(opened, repository, goal, decision, options, say).run()
+            # Before the first write: else another process may hear of the loss of these writes.
+            with durable.Disk(control) as disk:
+                figures = _Rebuild(opened, repository, goal, decision, options, say, disk).run()
         except error.LockError as problem:
             raise TemporaryError(f"another process keeps it locked: {_text(problem)}") from problem
         except (error.Error, error.StorageError) as problem:
@@ -119,8 +121,9 @@ class _Rebuild:
         decision: formats.Decision,
         options: Options,
         say: Say,
+        disk: durable.Disk,
     ) -> None:
-        self.opened = opened
+        self.opened, self.disk = opened, disk
         self.repository, self.goal, self.options, self.say = repository, goal, options, say
         self.control = repository / ".hg"
         self.folder = self.control / place.WORK
@@ -233,7 +236,7 @@ class _Rebuild:
         self._catch_up(compares=False, work=lambda _: None)
         self.say("phase", phase="verify")
         self._verify()
-        place.sync(self.folder)
+        place.sync(self.disk)
         self._save()
 
     def _verify(self) -> None:
@@ -243,7 +246,8 @@ class _Rebuild:
         self.say("phase", phase="swap")
         place.keep_for(self.folder, self.options.keep_seconds)
         self._catch_up(
-            compares=True, work=lambda source: exchange.exchange(self.repository, source)
+            compares=True,
+            work=lambda source: exchange.exchange(self.repository, source, self.disk),
         )
 
     def _catch_up(self, *, compares: bool, work: Callable[[Any], object]) -> None:

@@ -14,7 +14,9 @@ import pytest
 from mercurial import extensions
 
 from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.core import durable
 from hgfleet.core import identity as identities
+from hgfleet.core.durable import Disk
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
@@ -230,7 +232,7 @@ def test_a_push_that_was_applied_meanwhile_is_not_lost(
     _resync(mirror, said)
     rounds = iter(range(10))
 
-    def sync(_: Path) -> None:
+    def sync(_: Disk) -> None:
         # After the new repository was brought up: a push comes, and the applier applies it.
         if next(rounds) == 0:
             primary.push(PATH, "four")
@@ -239,6 +241,32 @@ def test_a_push_that_was_applied_meanwhile_is_not_lost(
 
     monkeypatch.setattr(resync.storage_place, "sync", sync)
     assert _resync(mirror, said).id == 4
+    _assert_equal(primary, mirror)
+
+
+def test_a_write_that_the_disk_lost_is_heard_and_the_old_repository_stays(
+    primary: Primary, mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux tells a descriptor that was open before the write; another process may hear first."""
+    _resync(mirror, said)
+    before = _digests(mirror)
+    primary.push(PATH, "four")
+
+    class Losing(Disk):
+        def __init__(self, folder: Path) -> None:
+            super().__init__(folder)
+            self.hears = not any(folder.glob("new-*"))
+
+        def sync(self) -> None:
+            if self.hears:
+                raise OSError(5, "a write was lost")
+
+    monkeypatch.setattr(durable, "Disk", Losing)
+    with pytest.raises(OSError, match="a write was lost"):
+        _resync(mirror, said)
+    monkeypatch.undo()
+    assert _digests(mirror) == before
+    _resync(mirror, said)
     _assert_equal(primary, mirror)
 
 
@@ -465,8 +493,8 @@ def test_a_repository_that_moves_meanwhile_is_made_where_it_is_then(
 ) -> None:
     original = resync.storage_place.sync
 
-    def sync(folder: Path) -> None:
-        original(folder)
+    def sync(disk: Disk) -> None:
+        original(disk)
         mirror.declare("team/moved")
         _name(mirror, "team/moved", IDENTITY)
 

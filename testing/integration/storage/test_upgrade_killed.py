@@ -48,6 +48,18 @@ sys.addaudithook(audit)
 """
 )
 
+LOST_WRITE = """
+from hgfleet.core import durable
+class Disk(durable.Disk):
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.hears = not os.path.exists(os.path.join(os.fspath(folder), {work!r}))
+    def sync(self):
+        if self.hears:
+            raise OSError(5, "a write was lost")
+durable.Disk = Disk
+"""
+
 STEPS = (2, 7, 16, 22, 29, 37)
 """The writes of the swap at which a run is killed; it makes about 40."""
 
@@ -107,4 +119,16 @@ def test_the_lock_of_a_killed_run_does_not_stop_the_next_one(site: StorageSite) 
         lock.symlink_to(f"{owner}:1")
     code, said = site.worker("from hgfleet.storage import opened; opened.LOCK_WAIT_SECONDS = 1")
     assert code == 0, said
+    site.assert_modern()
+
+
+def test_a_write_that_the_disk_lost_is_heard_and_the_old_store_stays(site: StorageSite) -> None:
+    """Linux tells a descriptor that was open before the write; another process may hear first."""
+    before = site.all()
+    code, said = site.worker(LOST_WRITE.format(work=place.WORK))
+    assert code != 0, said
+    assert "a write was lost" in said
+    assert not (site.repository / ".hg" / place.WORK / place.COMPLETE).exists()
+    assert site.all() == before
+    site.upgrade()
     site.assert_modern()
