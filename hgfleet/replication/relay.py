@@ -319,10 +319,7 @@ class Relay:
         return visibility.is_final(answer, settled=self._is_settled(), takes=takes)
 
     def _copies(self, required: str, seconds: float) -> Answer:
-        """Return which mirrors a push that begins now can reach, if the broker takes it.
-
-        A push is at the broker if that takes large ones too; mirrors have the source.
-        """
+        """Return which mirrors a push can reach, if the broker takes one of any size."""
         has_room = self.broker.has_objects or required != required_copy.BROKER
         takes = self.broker.ready.is_set() and not self.refusals.reason and has_room
         return self._answered(self.members.live(time.monotonic()), takes, seconds)
