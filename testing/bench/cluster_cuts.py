@@ -73,7 +73,7 @@ class Cut:
 
 
 class CutClient(Client):
-    """A client whose primary loses power now and then. `silent` are losses that nobody heard of."""
+    """A client whose primary loses power. `silent` are losses without a fence or alarm."""
 
     def __init__(self, site: Site, number: int, folder: Path, pushes: int, seed: int) -> None:
         super().__init__(site, number, folder, pushes, seed)
@@ -266,7 +266,7 @@ class CutClient(Client):
         }
         back = [one for one in pushes if one.node in nodes]
         self.acknowledged.update({(one.identity, one.number): one for one in back})
-        # The last one may have reached nobody when the power went.
+        # The last one may have reached no mirror when the power went.
         self.lost += [*after, *(one for one in pushes if one not in back)]
 
     def _lift(self, *words: str) -> None:

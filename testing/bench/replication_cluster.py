@@ -201,7 +201,7 @@ def check_chains(site: Site, clients: Sequence[Client]) -> Row:
 
 
 def check_cuts(clients: Sequence[CutClient]) -> list[Row]:
-    """Print each power cut; return what was lost by them, and what nobody heard of."""
+    """Print each power cut; return the losses, and the losses without a fence or alarm."""
     for line in (line for client in clients for line in client.told):
         print(line)
     silent = [one for client in clients for one in client.silent]
