@@ -82,6 +82,8 @@ PARTS: Final[Mapping[str, str]] = {
     "bundles_clone": "bundles",
     "bundles_kill": "bundles",
     "bundles_site": "bundles",
+    "cluster_client": "replication_cluster",
+    "cluster_cuts": "replication_cluster",
     "firewall": "ssh",
     **dict.fromkeys(
         (
