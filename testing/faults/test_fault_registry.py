@@ -29,7 +29,7 @@ def state(host: Host) -> Any:
 
 
 def told(host: Host, what: str, name: str) -> bool:
-    """Whether a mirror tells of a document that it refuses, or of a folder that is set aside."""
+    """Whether a host tells of a document that it refuses, or of a folder that is set aside."""
     return name in state(host).get(what, {})
 
 
@@ -79,6 +79,8 @@ def test_mirrors_keep_what_an_older_registry_does_not_name(
             assert "is older" in state(mirror)["refused"]["registry"]
             assert is_shown(cluster, mirror, later)
         bob.ssh(f"repo describe {former} 'now'").refused("not in order", "nothing was changed")
+        # The relay writes its state now and then.
+        wait_until("the primary tells", partial(told, primary, "problems", "registry"), SECONDS)
         assert "hgfleet replication begin-term" in state(primary)["problems"]["registry"]
     finally:
         # Later on it would be an older one itself.
