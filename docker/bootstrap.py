@@ -72,7 +72,6 @@ class Step:
     def __init__(self, subject: str, what: str) -> None:
         self.subject = subject
         self.what = what
-        self.expected_s: float | None = None  # of the whole step; the time left is shown
         self._begin = 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
@@ -87,9 +86,7 @@ class Step:
     def _heartbeat(self) -> None:
         while not self._done.wait(self._heartbeat_seconds):
             spent = time.monotonic() - self._begin
-            left = (self.expected_s or 0.0) - spent
-            outlook = f", about {left:.0f} s left" if left >= 1 else ""
-            self.say(self.subject, f"... {self.what}, {spent:.0f} s so far{outlook}")
+            self.say(self.subject, f"... {self.what}, {spent:.0f} s so far")
 
     def __enter__(self) -> Step:
         self._begin = time.monotonic()

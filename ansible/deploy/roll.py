@@ -6,7 +6,6 @@ The steps are plain playbooks (`playbooks/roll/`, `site.yml --limit BATCH`); the
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from bootstrap import ROOT, Step
 
 from deploy import books, decide, run, trees, ways
 from deploy.decide import DeployError
-from deploy.pace import Pace
 from deploy.ways import Way
 
 if TYPE_CHECKING:
@@ -55,18 +53,12 @@ class Roll:
         """Change the batches in their order; DeployError after the first that fails."""
         self._put_back_of_earlier_runs()
         self._let_new_hosts_in()
-        times = run.LOGS / f"{self.site.path.parent.name}-roll.times.json"
-        pace, began = Pace(run.read_times(times)), time.monotonic()
         for number, batch in enumerate(batches, 1):
-            expected = pace.begin(batch.said, time.monotonic() - began)
-            left = (expected or 0.0) - (time.monotonic() - began)
-            outlook = f", about {left:.0f} s left" if expected and left >= 1 else ""
-            Step.say("roll", f"batch {number} of {len(batches)}, {batch.said}{outlook}")
+            Step.say("roll", f"batch {number} of {len(batches)}, {batch.said}")
             self._change(batch)
         arrived = [name for batch in batches if batch.stage == "new" for name in batch.hosts]
         if arrived:
             self._require_well(self._check(arrived))
-        times.write_text(json.dumps(pace.end(time.monotonic() - began)))
 
     def _put_back_of_earlier_runs(self) -> None:
         drained = [name for name, state in self.states.items() if state.is_drained]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -19,7 +18,6 @@ from bootstrap import CACHE, ROOT, Step
 
 from deploy import decide
 from deploy.decide import DeployError, HostState, Result
-from deploy.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -312,10 +310,6 @@ def site_playbook(
     what = "ansible/site.yml " + ("--check --diff" if check else f"on {decide.joined(hosts)}")
     results: dict[str, Result] = {}
     log = new_log(site, subject)
-    # A run on other hosts takes another time.
-    those = hashlib.sha256(" ".join(hosts).encode()).hexdigest()[:8]
-    times = LOGS / f"{site.path.parent.name}-{subject}-{those}.times.json"
-    pace, began = Pace(read_times(times)), time.monotonic()
     out = aside or sys.stdout
     progress = Step(subject, f"{what} (log: {log.relative_to(ROOT)})")
     with progress if aside is None else contextlib.nullcontext(), log.open("w") as copy:
@@ -332,7 +326,6 @@ def site_playbook(
                 play = decide.play_of(line)
                 if play:
                     progress.what = play
-                    progress.expected_s = pace.begin(play, time.monotonic() - began)
                 recap = decide.recap_of(line)
                 if recap is not None and recap[0] in site.hosts:
                     results[recap[0]] = recap[1]
@@ -341,18 +334,7 @@ def site_playbook(
             # Ctrl-C reached Ansible as well; it ends by itself, and we wait for it.
             process.wait()
             raise
-        if code == 0:
-            times.write_text(json.dumps(pace.end(time.monotonic() - began)))
     return results, code, log
-
-
-def read_times(path: Path) -> dict[str, float]:
-    """Return the seconds of each play in the run before, none if no run has left them."""
-    try:
-        content = json.loads(path.read_bytes())
-        return {str(play): float(seconds) for play, seconds in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
 
 
 def new_log(site: Site, subject: str) -> Path:

@@ -131,19 +131,12 @@ sys.exit({{code}})
 """
 
 
-def test_the_time_of_each_play_is_kept_if_the_run_goes_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_shown_logged_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "environment", lambda _built: {"PATH": str(tmp_path)})
     site = run.Site("x", tmp_path / "x/hosts.yml", {"hg1": []})
-
-    def kept() -> list[Path]:
-        return list((tmp_path / "logs").glob("x-apply-*.times.json"))
-
     for code in (2, 0):
-        assert kept() == []
         program = tmp_path / "ansible-playbook"
         program.write_text(PROGRAM.format(code=code))
         program.chmod(0o755)
@@ -152,13 +145,3 @@ def test_the_time_of_each_play_is_kept_if_the_run_goes_well(
         )
         assert (ended, list(results)) == (code, ["hg1"])
         assert log.read_text().startswith("a task may take 600 s\n")
-
-    (times,) = kept()
-    assert list(run.read_times(times)) == ["", "Web workers and nginx"]
-
-
-@pytest.mark.parametrize("content", ["", "[]", "null", '{"web": "soon"}', '{"web": null}', "{"])
-def test_times_that_are_damaged_are_none(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "times.json"
-    file.write_text(content)
-    assert run.read_times(file) == {}
