@@ -19,7 +19,7 @@ from deploy import (
     formats,
     gate,
     lease,
-    partial,
+    only,
     plan,
     questions,
     run,
@@ -30,14 +30,13 @@ from deploy import (
     ways,
 )
 from deploy.decide import UNKNOWN, DeployError
-from deploy.roll import Roll, Target
+from deploy.roll import Roll, Target, target_of
 from deploy.ways import Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deploy.decide import HostState
-    from deploy.partial import Scope
     from deploy.run import Built, Site
 
 EXAMPLES = """\
@@ -47,6 +46,9 @@ examples:
   ./deploy production --check             the plan: what would change, nothing is touched
   ./deploy production                     build, plan, ask, apply
   ./deploy production --limit hg1,hg2     only these hosts (any pattern of Ansible)
+  ./deploy production --only people       people and groups of the inventory, nothing else
+  ./deploy production --only people,registry --check
+                                          the plan of these two; names the files that it leaves out
   ./deploy production --yes               do not ask (for automation)
   ./deploy production --release .cache/release/hgfleet-0.1.0-1a2b3c.tar.gz
                                           a release that was built before; needs no Docker
@@ -104,11 +106,6 @@ def build_parser() -> argparse.ArgumentParser:
     action.add_argument(
         "--log", action="store_true", help="show who deployed what and when, do nothing"
     )
-    parser.add_argument(
-        "--whole",
-        action="store_true",
-        help="run all parts, also where only people or the registry changed since the last deploy",
-    )
     attested.add_options(parser)
     verify.add_option(parser)
     which = parser.add_mutually_exclusive_group()
@@ -121,6 +118,12 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="?",
         const=PREVIOUS,
         help="go back: each host to what it had before its last change, or all to a release",
+    )
+    which.add_argument(
+        "--only",
+        metavar="PART[,PART]",
+        type=only.parts,
+        help="bring people, registry or both, and leave all else as it is: nothing restarts",
     )
     which.add_argument(
         "--upgrade-os",
@@ -148,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
         questions.require_answer(options)
         with _alone(site):
             steps = _rollback if options.rollback else _deploy
-            steps = upgrade_os.main if options.upgrade_os else steps
+            steps = upgrade_os.main if options.upgrade_os else only.main if options.only else steps
             code = steps(site, options)
         return code or verify.after(site, options)
     except (DeployError, bootstrap.SetupError) as error:
@@ -220,12 +223,6 @@ def _bring(
     """Plan, ask, roll, look."""
     _require_way(built, states, hosts)
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
-    part = partial.WHOLE
-    # A run on some hosts, or with variables of its own, says nothing of the inventory as a whole.
-    if not (options.limit or options.extra_vars or options.rollback):
-        part = partial.scope(site, built, states, new=new, whole=options.whole or options.no_plan)
-    if part.tags:
-        return _bring_part(site, states, built, part, options, verdict)
     changing = list(hosts)
     said = "none (--no-plan)"
     if not options.no_plan:
@@ -243,8 +240,8 @@ def _bring(
     rolled = Roll(site, states, targets, new)
     log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
     with lease.held(site, log):
+        survey.require_same(site, states)
         rolled.run(order)
-        partial.leave(site, part, partial.notes_after(states, changing))
     running = [name for name in site.in_group("release") if name in changing]
     if any(states[name].current != built.version for name in running):
         decide.require_current(built.version, run.read_states(site), running)
@@ -265,37 +262,6 @@ def _to_change(
     return [name for name in hosts if name in changed or name in unfinished]
 
 
-def _bring_part(
-    site: Site,
-    states: Mapping[str, HostState],
-    built: Built,
-    part: Scope,
-    options: argparse.Namespace,
-    verdict: gate.Verdict,
-) -> int:
-    """Plan, ask, run some parts on all hosts at once: they restart nothing, so nothing drains."""
-    hosts, parts = list(site.hosts), decide.joined(part.tags)
-    said = f"{parts} alone"
-    # Without a question after it, a plan would show what the run shows again.
-    if options.check or not options.yes:
-        changed, said = plan.make(site, built, hosts, [], part.tags)
-        if options.check or not changed:
-            return 0
-    Step.say("tests", verdict.said)
-    if not options.yes:
-        questions.ask(f"Apply {parts} to {decide.joined(hosts)}?")
-    kept = _keep(site, states, built)
-    log = lease.record(built.version, hosts, verdict.tree, verdict.said, said)
-    with lease.held(site, log):
-        changed = partial.apply(site, built, states, part, kept)
-    if changed:
-        print(f"\n{parts}: changed {decide.joined(changed)} ({verdict.said}).")
-        print(f"To go back: ./deploy {site.said} --rollback")
-    else:
-        print(f"\n{parts}: nothing to change.")
-    return 0
-
-
 def _roll_back(site: Site, options: argparse.Namespace) -> int:
     """Bring each host of the site's last change to what it had before."""
     verdict = attested.judge(site.path.parent, options)
@@ -312,7 +278,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
             if way.release:
                 decide.require_present(way.release, states, [name])
                 _require_way(run.known_release(way.release), states, [name])
-            targets[name] = Target(run.known_release(way.release), way, trees.find(way))
+            targets[name] = target_of(run.known_release(way.release), way)
     without = [name for name in last if name not in targets]
     if not targets:
         raise DeployError(
@@ -336,6 +302,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
     said = f"back to {decide.joined(releases) or 'the configuration before'}"
     log = lease.record(", ".join(releases), list(targets), verdict.tree, verdict.said, said)
     with lease.held(site, log):
+        survey.require_same(site, states)
         rolled.run(batches.order(site.everything, list(targets), [], _primary(states)))
     print(f"\n{rolled.summary()}")
     print(f"\n{decide.joined(targets)} have what they had before.")
@@ -355,7 +322,7 @@ def _keep(site: Site, states: Mapping[str, HostState], built: Built) -> dict[str
     """Keep this tree and the inventory for a rollback; return what each host is to have."""
     with Step("roll", "keeping this tree and the inventory"):
         tree, inventory = trees.keep(site.path)
-        trees.prune(_named(states))
+        trees.prune(set().union(*(ways.names(state.record) for state in states.values())))
     return {
         name: Way(built.version if "release" in groups else "", tree, inventory)
         for name, groups in site.hosts.items()
@@ -364,12 +331,3 @@ def _keep(site: Site, states: Mapping[str, HostState], built: Built) -> dict[str
 
 def _primary(states: Mapping[str, HostState]) -> str:
     return next((state.primary for state in states.values() if state.primary), "")
-
-
-def _named(states: Mapping[str, HostState]) -> set[str]:
-    """Return the names of trees and inventories that hosts could go back to."""
-    named = set()
-    for state in states.values():
-        for part in (state.record.get("now"), state.record.get("before")):
-            named |= {str(part.get("tree")), str(part.get("inventory"))} if part else set()
-    return named

@@ -50,7 +50,6 @@ class HostState:
     `unfit` are the reasons why it cannot take a deploy.
     `record` is what deploys left (`ways`), `formats` what each release declares, `primary` the host
     that takes pushes. A run that broke off left an unfinished host; `is_drained` if it drained it.
-    `inputs` is the note of its inputs that the last deploy left (`inputs`), empty without one.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     `arrival` is how the controller came, for the checks of the roles (`playbooks/variables.yml`).
     """
@@ -68,7 +67,6 @@ class HostState:
     is_drained: bool = False
     formats: Mapping[str, Any] = field(default_factory=dict)
     primary: str = ""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
     arrival: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -152,7 +150,6 @@ def _state(message: Mapping[str, Any]) -> HostState:
         is_drained=bool(host["drained"]),
         formats=host["formats"],
         primary=str(message["primary"]),
-        inputs=dict(message["inputs"]),
         unfit=tuple(machine.problems(machine.parse(message["machine"]), _reason(message["sudo"]))),
         arrival=dict(message["arrival"]),
     )

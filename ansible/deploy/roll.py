@@ -7,7 +7,7 @@ The steps are plain playbooks (`playbooks/roll/`, `site.yml --limit BATCH`); the
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bootstrap import ROOT, Step
@@ -18,6 +18,7 @@ from deploy.ways import Way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from deploy.batches import Batch
     from deploy.decide import HostState
@@ -27,11 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a host is to have; `kept` is None for this checkout and the inventory as it is."""
+    """What a host is to have; `kept` is None for this checkout and the inventory as it is.
+
+    `later` are the parts that come from another tree and inventory than the rest (`only`).
+    """
 
     built: Built
     way: Way
     kept: Kept | None = None
+    later: tuple[tuple[str, Kept], ...] = ()
+
+
+def target_of(built: Built, way: Way) -> Target:
+    """Return what a host is to have again; DeployError if it is not on this controller."""
+    found = [(later.part, trees.find(later)) for later in way.later]
+    later = tuple((part, kept) for part, kept in found if kept is not None)
+    return Target(built, way, trees.find(way), later)
 
 
 @dataclass
@@ -124,16 +136,36 @@ class Roll:
 
     def _apply(self, hosts: Sequence[str], targets: Mapping[str, Target]) -> str:
         """Run site.yml on these hosts, for each release and tree once; return the problem."""
-        wanted = {name: (targets[name].built, targets[name].kept) for name in hosts}
-        for built, kept in dict.fromkeys(wanted.values()):
-            those = [name for name in hosts if wanted[name] == (built, kept)]
-            _results, code, log = run.site_playbook(self.site, built, those, check=False, kept=kept)
+        wanted = {name: replace(targets[name], way=Way()) for name in hosts}
+        for target in dict.fromkeys(wanted.values()):
+            those = [name for name in hosts if wanted[name] == target]
+            # A part that came later stays out of the first run: it would be as it was before that,
+            # and a person who was disabled since could log in until the next run.
+            skipped = [part for part, _kept in target.later]
+            code, log = self._site(target.built, those, target.kept, skipped=skipped)
+            for part, kept in target.later:
+                if code == 0:
+                    code, log = self._site(target.built, those, kept, tags=[part])
             if code != 0:
                 return (
                     f"ansible/site.yml failed on {decide.joined(those)} (exit code {code}); the"
                     f" whole run is in {log.relative_to(ROOT)}"
                 )
         return ""
+
+    def _site(
+        self,
+        built: Built,
+        hosts: Sequence[str],
+        kept: Kept | None,
+        *,
+        tags: Sequence[str] = (),
+        skipped: Sequence[str] = (),
+    ) -> tuple[int, Path]:
+        _results, code, log = run.site_playbook(
+            self.site, built, hosts, check=False, kept=kept, tags=tags, skipped=skipped
+        )
+        return code, log
 
     def _check(
         self, hosts: Sequence[str], targets: Mapping[str, Target] | None = None
@@ -222,7 +254,7 @@ class Roll:
         way = ways.present(state.record, state.current)
         built = run.known_release(way.release) if way.release else self.targets[name].built
         try:
-            return Target(built, way, trees.find(way))
+            return target_of(built, way)
         except DeployError as error:
             # The release alone goes back, configured by this tree, as with a version.
             Step.say("roll", str(error).splitlines()[0])

@@ -290,21 +290,23 @@ def site_playbook(
     check: bool,
     kept: Kept | None = None,
     tags: Sequence[str] = (),
+    skipped: Sequence[str] = (),
     variables: Mapping[str, Any] | None = None,
     aside: TextIO | None = None,
 ) -> tuple[dict[str, Result], int, Path]:
     """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
     The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
-    inventory, None for those of now. `tags` are the parts to run, all if there are
-    none; `variables` are those of playbooks/roll/record.yml. A run beside another shows nothing,
-    and writes to `aside` what it would show.
+    inventory, None for those of now. `tags` are the parts to run, all if there are none, but for
+    the `skipped` ones; `variables` are those of playbooks/roll/record.yml. A run beside another
+    shows nothing, and writes to `aside` what it would show.
     """
     # The registries are checked before a plan (survey.py), which so needs nothing of localhost.
     limit = ",".join(hosts) if check else decide.limit_to(hosts)
     command, env = _site_command(site, built, limit, kept)
     command += ["--check"] if check else []
     command += ["--tags", ",".join(tags)] if tags else []
+    command += ["--skip-tags", ",".join(skipped)] if skipped else []
     command += ["--extra-vars", json.dumps(variables)] if variables else []
     subject = "plan" if check else "apply"
     what = "ansible/site.yml " + ("--check --diff" if check else f"on {decide.joined(hosts)}")

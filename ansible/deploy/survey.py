@@ -54,6 +54,25 @@ def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostSt
     return states
 
 
+def require_same(site: Site, states: Mapping[str, HostState]) -> None:
+    """Refuse to go on if another run changed a host since its state was read.
+
+    A plan and a question take their time; from here on, the lock keeps other runs away.
+    """
+    now = run.read_states(site)
+    others = [
+        name
+        for name, state in states.items()
+        if (state.record, state.current)
+        != ((found := now.get(name, UNKNOWN)).record, found.current)
+    ]
+    if others:
+        raise DeployError(
+            f"Another run changed {decide.joined(others)} since this ./deploy began.",
+            "This one changed nothing. Run the same command again.",
+        )
+
+
 def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, list[str]]:
     """Return each sentence of a role's preflight that refuses a variable, with its hosts."""
     command = site.playbook(run.PLAYBOOKS / "variables.yml", "--limit", ",".join(site.hosts))

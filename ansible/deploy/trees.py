@@ -24,7 +24,7 @@ from deploy.decide import DeployError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from deploy.ways import Way
+    from deploy.ways import Later, Way
 
 PARTS = (
     "ansible.cfg",
@@ -69,7 +69,7 @@ def keep(inventory: Path, folder: Path = CACHE / "deploy", top: Path = ROOT) -> 
     return tree, name
 
 
-def find(way: Way, folder: Path = CACHE / "deploy") -> Kept | None:
+def find(way: Way | Later, folder: Path = CACHE / "deploy") -> Kept | None:
     """Return the folders of a way, None if it names none. DeployError if they are gone."""
     if not (way.tree and way.inventory):
         return None
@@ -83,6 +83,16 @@ def find(way: Way, folder: Path = CACHE / "deploy") -> Kept | None:
                 " ./deploy INVENTORY --rollback VERSION changes the release alone.",
             )
     return kept
+
+
+def differing(before: Path, now: Path) -> list[str]:
+    """Return the files of two folders of inventories that differ, by their names below them."""
+    names = {path.relative_to(folder) for folder in (before, now) for path in _files(folder)}
+    return sorted(str(name) for name in names if _content(before / name) != _content(now / name))
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def prune(named: Collection[str], folder: Path = CACHE / "deploy") -> None:

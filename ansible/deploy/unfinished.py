@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MARK = Path("/etc/hgfleet/unfinished")
+FORMER_NOTE = Path("/etc/hgfleet/inputs.json")
+"""Hashes that ./deploy of an earlier release left, and compares: a run makes them wrong."""
 
 RELOADED = ("haproxy.service", "nginx.service", "ssh.service")
 """Programs of Debian that read their files again without a restart, which would end connections."""
@@ -104,6 +106,7 @@ def renew(began: float) -> list[str]:
 def begin() -> bool:
     """Make the mark; return whether an earlier run left one."""
     MARK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    FORMER_NOTE.unlink(missing_ok=True)
     try:
         MARK.touch(exist_ok=False)
     except FileExistsError:

@@ -9,17 +9,34 @@ A host keeps `/etc/hgfleet/deploy.json`:
 | at | when the deploy began that gave it `now`, in seconds since the epoch; the same on its hosts |
 | begun | when the deploy began that is changing the host, or was killed; false otherwise |
 
+`now` and `before` have `later` if deploys with --only brought parts after that: each part, with
+the tree and the inventory that it came from.
+
 A rollback takes back the last change of the site. A host that this change left alone stays: before
 its own last change, it may have had another release than the other hosts.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A part that a deploy with --only brought afterwards, with the tree and inventory it had."""
+
+    part: str
+    tree: str
+    inventory: str
+
+    @property
+    def said(self) -> str:
+        """Return the part for a person."""
+        return f"{self.part} (tree {self.tree})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +44,59 @@ class Way:
     """A release, and names of the tree and the inventory that configured a host with it.
 
     `tree` and `inventory` are empty where no deploy has recorded them; `release` is empty on a host
-    without one.
+    without one. `later` has the parts that came afterwards, each once.
     """
 
     release: str = ""
     tree: str = ""
     inventory: str = ""
+    later: tuple[Later, ...] = ()
 
     @property
     def said(self) -> str:
         """Return the way for a person."""
         tree = f" (tree {self.tree})" if self.tree else ""
-        return f"{self.release or 'no release'}{tree}"
+        parts = "".join(f", {later.part} of a later deploy" for later in self.later)
+        return f"{self.release or 'no release'}{tree}{parts}"
 
 
 def _way(data: object) -> Way | None:
     if not isinstance(data, dict):
         return None
-    return Way(*(str(data.get(key, "")) for key in ("release", "tree", "inventory")))
+    # A release before --only wrote no `later`.
+    later = [of for of in data.get("later", ()) if isinstance(of, dict)]
+    return Way(
+        *_texts(data, "release", "tree", "inventory"),
+        later=tuple(Later(*_texts(of, "part", "tree", "inventory")) for of in later),
+    )
+
+
+def _texts(data: Mapping[str, Any], one: str, two: str, three: str) -> tuple[str, str, str]:
+    return str(data.get(one, "")), str(data.get(two, "")), str(data.get(three, ""))
+
+
+def written(way: Way) -> dict[str, Any]:
+    """Return a way as a record has it."""
+    data = asdict(way)
+    return data if way.later else {key: data[key] for key in data if key != "later"}
+
+
+def with_parts(had: Way, parts: Sequence[str], has: Way) -> Way:
+    """Return what a host has after the tree and inventory of `has` brought it these parts."""
+    others = tuple(later for later in had.later if later.part not in parts)
+    return replace(
+        had, later=others + tuple(Later(part, has.tree, has.inventory) for part in parts)
+    )
+
+
+def names(record: Mapping[str, Any]) -> set[str]:
+    """Return the names of trees and inventories that a host could go back to."""
+    found = set()
+    for way in (_way(record.get("now")), _way(record.get("before"))):
+        if way:
+            found |= {way.tree, way.inventory}
+            found |= {name for later in way.later for name in (later.tree, later.inventory)}
+    return found
 
 
 def present(record: Mapping[str, Any], current: str) -> Way:
@@ -71,7 +123,7 @@ def changed_last(hosts: Mapping[str, tuple[Mapping[str, Any], str]]) -> list[str
 
     A host whose release another program has changed since is one of them.
     """
-    times = {name: _changed_at(record) for name, (record, _current) in hosts.items()}
+    times = {name: changed_at(record) for name, (record, _current) in hosts.items()}
     last = max(times.values(), default=0.0)
     return [
         name
@@ -80,7 +132,8 @@ def changed_last(hosts: Mapping[str, tuple[Mapping[str, Any], str]]) -> list[str
     ]
 
 
-def _changed_at(record: Mapping[str, Any]) -> float:
+def changed_at(record: Mapping[str, Any]) -> float:
+    """Return when a deploy last began to change a host, 0 if none is known."""
     found = (record.get("at"), record.get("begun"))
     return max(float(value) if isinstance(value, (int, float)) else 0.0 for value in found)
 
@@ -88,7 +141,7 @@ def _changed_at(record: Mapping[str, Any]) -> float:
 def begun(record: Mapping[str, Any], current: str, at: float) -> dict[str, Any]:
     """Return the record of a host that the deploy of this time begins to change."""
     former = {key: record.get(key) for key in ("before", "at")}
-    return {"now": asdict(present(record, current)), **former, "begun": at}
+    return {"now": written(present(record, current)), **former, "begun": at}
 
 
 def as_it_was(record: Mapping[str, Any], current: str) -> dict[str, Any]:
@@ -98,4 +151,4 @@ def as_it_was(record: Mapping[str, Any], current: str) -> dict[str, Any]:
 
 def done(had: Way | None, has: Way, at: float) -> dict[str, Any]:
     """Return the record of a host that a deploy has changed; `had` is None after a rollback."""
-    return {"now": asdict(has), "before": asdict(had) if had else None, "at": at}
+    return {"now": written(has), "before": written(had) if had else None, "at": at}

@@ -21,7 +21,6 @@ from deploy import (  # noqa: E402
     cli,
     gate,
     lease,
-    partial,
     plan,
     run,
     survey,
@@ -45,6 +44,7 @@ RECAP = (
 
 
 RELEASE, PROXY = frozenset({"release"}), frozenset({"proxy"})
+HAD = ways.Way(NEW, "tree1", "site1")
 
 
 class Stage:
@@ -74,8 +74,9 @@ class Stage:
         self.attestation: Attestation | None = Attestation(
             TREE, "2026-01-02T03:04:05Z", NEW, {"e2e": Figures(5, 0, 0, 60.0)}
         )
-        hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
-        site = run.Site("production", tmp_path / "production/hosts.yml", hosts, everything=hosts)
+        self.hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
+        path = tmp_path / "production/hosts.yml"
+        site = run.Site("production", path, self.hosts, everything=self.hosts)
         monkeypatch.setattr(trees, "keep", lambda _path: ("tree2", "site2"))
         monkeypatch.setattr(trees, "prune", lambda _named: None)
         monkeypatch.setattr(run, "LOGS", tmp_path)
@@ -94,11 +95,6 @@ class Stage:
         monkeypatch.setattr(run, "build", self.build)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
         monkeypatch.setattr(plan, "MOST_SHARES", 1)
-        self.scope = partial.Scope(note="the whole")
-        self.notes: list[str] = []
-        self.expected: Mapping[str, Mapping[str, Any]] = {}
-        monkeypatch.setattr(partial, "scope", lambda *_args, **_options: self.scope)
-        monkeypatch.setattr(partial, "leave", self.leave)
 
     def book(
         self, _site: run.Site, name: str, hosts: Sequence[str], variables: Mapping[str, Any]
@@ -106,17 +102,6 @@ class Stage:
         self.steps.append(f"{name} {' '.join(hosts)}")
         self.kept_records |= variables.get("roll_records", {})
         return self.codes.get(name, 0), ROOT / "log"
-
-    def leave(
-        self,
-        _site: run.Site,
-        part: partial.Scope,
-        expected: Mapping[str, Mapping[str, Any]],
-        records: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.notes.append(part.note)
-        self.expected = expected
-        self.kept_records |= records or {}
 
     def check(
         self, _site: run.Site, hosts: Sequence[str], _variables: Mapping[str, Any]
@@ -156,12 +141,14 @@ class Stage:
         check: bool,
         kept: object = None,
         tags: Sequence[str] = (),
+        skipped: Sequence[str] = (),
         variables: Mapping[str, Any] | None = None,
         aside: object = None,
     ) -> tuple[dict[str, Result], int, Path]:
         assert aside is None
         name = "plan" if check else "apply"
-        words = " ".join([name, *hosts, *(f"--tags {tag}" for tag in tags)])
+        parts = [name, *hosts, *(f"--tags {tag}" for tag in tags)]
+        words = " ".join([*parts, *(f"--skip-tags {tag}" for tag in skipped)])
         self.steps.append(words)
         self.kept += [] if check else [kept]
         self.done.append(words)
@@ -186,58 +173,128 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     assert "./deploy production --rollback" in capsys.readouterr().out
 
 
-def test_a_person_is_added_by_one_run_of_the_directory_that_can_be_taken_back(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stage.scope = partial.Scope(["directory"], "a part")
-    had = ways.Way(NEW, "tree1", "site1")
-    stage.states["hg1"] = replace(
-        stage.states["hg1"], current=NEW, record=ways.done(None, had, 1.0)
-    )
-    assert cli.main(["production", "--yes"]) == 0
-    assert stage.done == ["build", "apply hg1 proxy1 --tags directory"]
-    assert stage.under_lock == ["apply hg1 proxy1 --tags directory"]
-    assert stage.notes == ["a part"]
-    assert ways.back(stage.kept_records["hg1"], NEW) == had
-    assert "./deploy production --rollback" in capsys.readouterr().out
+def after_a_deploy(stage: Stage, had: ways.Way = HAD) -> None:
+    """Let all hosts have the new release, and hg1 the record of an earlier deploy."""
+    for name, state in stage.states.items():
+        stage.states[name] = replace(state, current=NEW if name == "hg1" else "")
+    record = ways.done(None, had, 1.0)
+    stage.states["hg1"] = replace(stage.states["hg1"], releases=(NEW, OLD), record=record)
+    stage.after = None
 
 
-def test_a_run_of_parts_that_fails_leaves_no_note_and_goes_back_to_what_was_before(
+def test_people_only_are_one_run_that_builds_and_drains_nothing_and_can_be_taken_back(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.scope = partial.Scope(["directory"], "a part")
+    after_a_deploy(stage)
+    assert cli.main(["production", "--yes", "--only", "people"]) == 0
+    assert stage.steps == ["apply hg1 proxy1 --tags people", "record hg1 proxy1"]
+    assert stage.under_lock == ["apply hg1 proxy1 --tags people"]
+    assert stage.records[0].plan == "people only"
+    told = stage.kept_records["hg1"]
+    assert ways.back(told, NEW) == HAD
+    assert ways.present(told, NEW) == replace(HAD, later=(ways.Later("people", "tree2", "site2"),))
+    assert stage.kept_records["proxy1"] == {}
+    said = capsys.readouterr()
+    assert "people only. All else stays as it is on the hosts." in said.err
+    assert "./deploy production --rollback" in said.out
+
+
+def test_a_run_of_a_part_that_fails_is_known_to_the_next(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after_a_deploy(stage)
     stage.codes["apply"] = 2
-    assert cli.main(["production", "--yes"]) == 1
-    assert "it runs all parts" in capsys.readouterr().err
-    assert stage.notes == []
+    assert cli.main(["production", "--yes", "--only", "people"]) == 1
+    assert "bring all parts: ./deploy production" in capsys.readouterr().err
     assert stage.kept_records["hg1"]["begun"] > 0
 
 
 def test_a_run_that_asks_shows_the_plan_of_the_parts(stage: Stage) -> None:
-    stage.scope = partial.Scope(["directory"], "a part")
-    assert cli.main(["production", "--check"]) == 0
-    assert stage.done == ["build", "plan hg1 proxy1 --tags directory"]
-    assert stage.notes == []
+    after_a_deploy(stage)
+    assert cli.main(["production", "--check", "--only", "registry,people"]) == 0
+    assert stage.done == ["plan hg1 proxy1 --tags people --tags primary --tags registry"]
 
 
-def test_a_run_of_all_parts_leaves_a_note(stage: Stage) -> None:
-    for name, state in stage.states.items():
-        stage.states[name] = replace(state, inputs={"whole": 1.0})
-    stage.after = {name: replace(s, current=NEW) for name, s in stage.states.items()}
-    assert cli.main(["production", "--yes"]) == 0
-    assert stage.notes == ["the whole"]
-    # The run removed the note of the host that it changed; another run would have, elsewhere.
-    assert stage.expected == {"hg1": {}, "proxy1": {"whole": 1.0}}
-
-
-@pytest.mark.parametrize("options", [["--limit", "hg1"], ["-e", "web_title=x"]])
-def test_a_run_that_is_not_of_the_whole_inventory_runs_all_parts_and_leaves_no_note(
-    stage: Stage, options: list[str]
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("hg1", {"is_unfinished": True}, "an earlier run broke off on hg1"),
+        ("proxy1", {"provisioned": False}, "no run has brought all parts to proxy1 yet"),
+        ("hg2", {}, f"hosts have different releases, {OLD} and {NEW}"),
+    ],
+)
+def test_a_part_does_not_come_without_the_rest_to_hosts_that_need_it(
+    stage: Stage,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    state: dict[str, Any],
+    reason: str,
 ) -> None:
-    stage.scope = partial.Scope(["directory"], "a part")
-    cli.main(["production", "--yes", *options])
-    assert stage.notes == [""]
-    assert not any("--tags" in word for word in stage.done)
+    after_a_deploy(stage)
+    if name == "hg2":
+        stage.hosts[name] = ["release"]
+        stage.states[name] = HostState(True, OLD, (OLD,), groups=RELEASE)
+    stage.states[name] = replace(stage.states[name], **state)
+    assert cli.main(["production", "--yes", "--only", "people"]) == 1
+    told = capsys.readouterr().err
+    assert f"--only is not safe here: {reason}. Nothing was changed." in told
+    assert "Bring all parts first: ./deploy production" in told
+    assert not [word for word in stage.done if word.startswith("apply")]
+
+
+def test_a_part_comes_from_the_tree_that_was_tested_with_the_release_of_the_hosts(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after_a_deploy(stage)
+    assert stage.attestation is not None
+    stage.attestation = replace(stage.attestation, release=OLD)
+    assert cli.main(["production", "--yes", "--only", "people"]) == 1
+    assert stage.done == []
+    assert f"Release {NEW} is not the one that was tested" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [(), ("--only", "people"), ("--rollback",)])
+def test_nothing_is_changed_after_another_run_changed_a_host(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+) -> None:
+    after_a_deploy(stage, ways.Way(NEW))
+    stage.states["hg1"] = replace(
+        stage.states["hg1"], record=ways.done(ways.Way(OLD), ways.Way(NEW), 1.0)
+    )
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+    other = replace(stage.states["hg1"], record=ways.done(ways.Way(OLD), ways.Way(NEW), 2.0))
+    answers = [stage.states, stage.states | {"hg1": other}]
+    monkeypatch.setattr(run, "read_states", lambda _site: answers.pop(0))
+    assert cli.main(["production", "--yes", *options]) == 1
+    assert "Another run changed hg1 since this ./deploy began" in capsys.readouterr().err
+    assert not [word for word in stage.done if word.startswith("apply")]
+
+
+def test_a_part_that_came_later_than_the_rest_comes_back_as_it_was(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left out of the run before it, which would bring it as it was even earlier."""
+    monkeypatch.setattr(trees, "find", lambda of: trees.Kept(Path(of.tree), Path(of.inventory)))
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+    had = replace(HAD, release=OLD, later=(ways.Later("people", "tree1", "site1b"),))
+    after_a_deploy(stage)
+    record = ways.done(had, ways.Way(NEW, "tree2", "site2"), 1.0)
+    stage.states["hg1"] = replace(stage.states["hg1"], record=record)
+    assert cli.main(["production", "--yes", "--rollback"]) == 0
+    assert stage.steps == [
+        "drain hg1",
+        *("apply hg1 --skip-tags people", "apply hg1 --tags people"),
+        *("check hg1", "ready hg1"),
+    ]
+    assert stage.kept == [
+        trees.Kept(Path("tree1"), Path("site1")),
+        trees.Kept(Path("tree1"), Path("site1b")),
+    ]
+    assert stage.versions == [OLD, OLD]
+    assert ways.present(stage.kept_records["hg1"], OLD) == had
 
 
 def test_status_lists_releases_and_fails_unless_all_hosts_answer(
@@ -541,7 +598,6 @@ def test_a_rollback_builds_nothing_and_touches_only_hosts_with_releases(stage: S
     assert cli.main(["production", "--yes", "--rollback", OLD]) == 0
     assert stage.done == ["plan hg1", "apply hg1"]
     assert stage.versions == [OLD, OLD]
-    assert stage.notes == [""]
 
 
 def test_a_rollback_to_a_pruned_release_touches_nothing(

@@ -77,7 +77,6 @@ def test_the_state_of_hosts_is_read() -> None:
         "sudo": "",
         "registry": "/r.yml",
         "primary": "hg1",
-        "inputs": {"whole": 1.5},
         "arrival": {"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
     }
     states = decide.states_of(
@@ -97,7 +96,6 @@ def test_the_state_of_hosts_is_read() -> None:
         is_unfinished=True,
         is_drained=True,
         primary="hg1",
-        inputs={"whole": 1.5},
         arrival={"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
     )
     assert states["hg2"].problem == "no route to host"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -88,3 +89,15 @@ def test_the_newest_trees_and_those_that_hosts_name_stay(tmp_path: Path) -> None
     trees.prune({"tree0"}, tmp_path)
     left = {path.name for path in (tmp_path / "trees").iterdir()}
     assert left == {"tree0", *(f"tree{number}" for number in range(3, trees.KEPT + 3))}
+
+
+def test_files_of_an_inventory_that_differ_are_named(inventory: Path, tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    shutil.copytree(inventory.parent, before)
+    assert trees.differing(before, inventory.parent) == []
+    (inventory.parent / "group_vars/vault.yml").write_text("another")
+    (inventory.parent / "registry.yml").write_text("version: 1")
+    (before / "gone.yml").write_text("gone")
+    assert trees.differing(before, inventory.parent) == [
+        *("gone.yml", "group_vars/vault.yml", "registry.yml"),
+    ]

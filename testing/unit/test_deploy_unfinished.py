@@ -50,7 +50,12 @@ def test_a_run_finds_the_mark_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unfinished, "MARK", tmp_path / "etc/hgfleet/unfinished")
+    note = tmp_path / "etc/hgfleet/inputs.json"
+    monkeypatch.setattr(unfinished, "FORMER_NOTE", note)
+    note.parent.mkdir(parents=True)
+    note.write_text("{}")
     assert not unfinished.begin()
+    assert not note.exists(), "./deploy of the release before would take it for the hosts' state"
     assert unfinished.begin()
     unfinished.MARK.unlink()
     assert not unfinished.begin()

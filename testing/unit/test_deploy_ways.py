@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ansible"))
 
 from deploy import ways  # noqa: E402
-from deploy.ways import Way  # noqa: E402
+from deploy.ways import Later, Way  # noqa: E402
 
 FIRST = Way("0.1.0-aaaaaaaaaaaa", "tree1", "site1")
 SECOND = Way("0.1.0-bbbbbbbbbbbb", "tree2", "site2")
@@ -45,7 +46,7 @@ def test_a_release_that_was_changed_by_hand_has_no_tree_and_goes_back_to_the_las
 def test_a_host_without_a_record_has_its_release_alone() -> None:
     assert ways.present({}, FIRST.release) == Way(FIRST.release)
     assert ways.back({}, FIRST.release) is None
-    assert ways.begun({}, FIRST.release, 1.0)["now"] == asdict(Way(FIRST.release))
+    assert ways.begun({}, FIRST.release, 1.0)["now"] == ways.written(Way(FIRST.release))
 
 
 def test_a_damaged_record_is_none() -> None:
@@ -81,3 +82,25 @@ def test_a_host_with_a_release_by_hand_or_without_a_time_is_a_part_of_the_last_c
     without = {key: value for key, value in done.items() if key != "at"}
     assert last(hg1=without, ldap1=without) == ["hg1", "ldap1"]
     assert last() == []
+
+
+PEOPLE, REGISTRY = Later("people", "tree2", "site2"), Later("registry", "tree2", "site2")
+
+
+def test_a_part_that_came_later_is_recorded_once_with_where_it_came_from() -> None:
+    has = ways.with_parts(FIRST, ["people", "registry"], SECOND)
+    assert has == replace(FIRST, later=(PEOPLE, REGISTRY))
+    third = Way("", "tree3", "site3")
+    again = ways.with_parts(has, ["people"], third)
+    assert again.later == (REGISTRY, Later("people", "tree3", "site3"))
+    assert "people of a later deploy" in has.said
+
+
+def test_a_part_that_came_later_survives_the_way_to_the_host_and_back() -> None:
+    has = replace(FIRST, later=(PEOPLE,))
+    record = json.loads(json.dumps(ways.done(FIRST, has, 2.0)))
+    assert ways.present(record, FIRST.release) == has
+    assert ways.back(record, FIRST.release) == FIRST
+    assert record["before"] == {"release": FIRST.release, "tree": "tree1", "inventory": "site1"}
+    assert ways.names(record) == {"tree1", "site1", "tree2", "site2"}
+    assert ways.names({}) == set()
