@@ -166,12 +166,9 @@ def _build(
 
 
 def prune(keep: Release) -> None:
-    """Remove archives of earlier versions from the cache, and differences between versions.
-
-    Wheels and binaries stay.
-    """
+    """Remove archives of earlier versions from the cache. Wheels and binaries stay."""
     folder = keep.archive.parent
-    for archive in (*folder.glob("hgfleet-*.tar.gz"), *folder.glob("hgfleet-*-to-*")):
+    for archive in folder.glob("hgfleet-*.tar.gz"):
         if archive != keep.archive:
             archive.unlink()
 
