@@ -15,6 +15,10 @@ These changes to Ansible and Mitogen leave out what costs most (by profiles of s
 - No process is pinned to a processor. On a machine with two, Mitogen pins its multiplexer to one
   and all other processes of the controller to the other.
 
+Measured on two cores: a run of site.yml that changes nothing on ten hosts, three times each by
+turns. With this strategy 52 to 54 s and 57 to 60 s of the controller's processors; with Mitogen's
+own 92 to 98 s and 84 to 91 s. So Mitogen's own takes 79 % longer.
+
 And ssh_args of ansible.cfg decides how soon a lost connection is noticed, as without Mitogen, which
 would wait for five minutes.
 """
