@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testing.effective.reading import FOLDER, pages
+from testing.tools.goldens import once
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 @pytest.mark.alone
 def test_the_effective_configuration_is_the_one_in_the_repository(cluster: Cluster) -> None:
     """A difference that is meant is accepted by `.venv/bin/python -m testing.effective`."""
-    found = pages(cluster)
-
-    shown = {str(path.relative_to(FOLDER)): path.read_text() for path in FOLDER.rglob("*.txt")}
-    told = [
-        line
-        for name in sorted({*found, *shown})
-        for line in difflib.unified_diff(
-            shown.get(name, "").splitlines(),
-            found.get(name, "").splitlines(),
-            f"testing/effective/{name}",
-            f"{name} as the host tells it",
-            lineterm="",
-            n=1,
-        )
-    ]
+    present = {path.name: path.read_text() for path in FOLDER.glob("*.txt")}
+    told = list(once.differences(present, pages(cluster), "testing/effective"))
     assert not told, "\n".join(told)

@@ -2,7 +2,7 @@
 
 The goldens of `testing/goldens` have the files that `site.yml` writes. These have the result of
 those files in the programs: defaults of each program too, rules in the kernel, entries of the
-directory's own database. A page is `HOST/PART.txt`; hosts with the same text share the first's.
+directory's own database. A page is `PART.txt`, with each text once and the hosts that have it.
 
     .venv/bin/python -m testing.effective     writes them anew from the running cluster
 
@@ -13,5 +13,5 @@ no defaults, so the goldens have theirs already.
 | --- | --- |
 | `parts` | the command that tells each part, and which hosts have it |
 | `clean` | values that differ by run, time and machine replaced; pure |
-| `reading` | pages of the running cluster, by their path |
+| `reading` | pages of the running cluster, by their name |
 """

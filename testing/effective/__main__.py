@@ -16,11 +16,9 @@ def main() -> None:
     from testing.effective.reading import FOLDER, pages
 
     found = pages(Cluster(environment()))
-    for path in FOLDER.rglob("*.txt"):
-        if str(path.relative_to(FOLDER)) not in found:
-            path.unlink()
+    for path in FOLDER.glob("*.txt"):
+        path.unlink()
     for name, text in found.items():
-        (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text)
     print(f"{len(found)} pages in {FOLDER}")
 

@@ -1,7 +1,8 @@
-"""Pages of the running cluster: what the programs of each host say, by HOST/PART.txt."""
+"""Pages of the running cluster: what the programs of each host say, by PART.txt."""
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,8 @@ from urllib.parse import urlsplit
 
 from testing.effective import clean
 from testing.effective.parts import PARTS
-from testing.tools.goldens.report import is_same
+from testing.tools.goldens import once
+from testing.tools.goldens.once import Host, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +46,7 @@ def members(inventory: Mapping[str, Any], group: str) -> Iterator[str]:
 
 
 def pages(cluster: Cluster) -> dict[str, str]:
-    """Return each page by its path."""
+    """Return each page by its name."""
     env = cluster.env
     known = values(env, Path(env["HGFLEET_KEYS"]).parent)
     told = cluster.inventory["_meta"]["hostvars"]
@@ -66,19 +68,20 @@ def pages(cluster: Cluster) -> dict[str, str]:
 
 
 def shared(texts: Mapping[tuple[str, str], str], addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return pages by path; hosts that differ by name and address alone share the first's."""
-    found: dict[str, list[tuple[str, list[str]]]] = {}
+    """Return the page of each part by its name, PART.txt, from the text of each part and host."""
+    parts: dict[str, dict[Host, list[Text]]] = {}
     for (part, name), text in texts.items():
-        if not text:
-            continue
-        for first, same in found.setdefault(part, []):
-            if is_same(first, (same[0], addresses[same[0]]), text, (name, addresses[name])):
-                same.append(name)
-                break
-        else:
-            found[part].append((text, [name]))
-    return {
-        f"{same[0]}/{part}.txt": f"{HEAD}# {' '.join(same)}\n{text}\n"
-        for part, ones in found.items()
-        for text, same in ones
-    }
+        if text:
+            host = Host("cluster", name, addresses[name])
+            parts.setdefault(part, {})[host] = sections(part, text)
+    return {f"{part}.txt": once.page(HEAD, hosts) for part, hosts in parts.items()}
+
+
+def sections(part: str, text: str) -> list[Text]:
+    """Return the sections of a part; lines before the first heading have the name of the part."""
+    first, *others = re.split(r"(?m)^=== (?=\S)", text)
+    found = [(part, first)] if first.strip() else []
+    found += [(heading, body) for heading, _, body in (one.partition("\n") for one in others)]
+    return [
+        Text(body.strip("\n"), f"=== {heading}", heading.split()[-1]) for heading, body in found
+    ]

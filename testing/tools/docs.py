@@ -3,8 +3,9 @@
     python -m testing.tools.docs
 
 A relative link names a file of the repository, and its anchor a heading there. In a row of
-docs/audit.md, words in backquotes after a link to a golden are in that golden, and
-`FILE::FUNCTION` is a test.
+docs/audit.md, a link to a golden or to the effective configuration has the text PART of INVENTORY
+HOST; words in backquotes after it are in what that page has for the host. `FILE::FUNCTION` is a
+test.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from testing.tools.goldens import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +29,8 @@ FENCE: Final = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE: Final = re.compile(r"`([^`]+)`")
 LINK: Final = re.compile(r"(?<!!)\[[^\]]*\]\(<?([^()\s>]+)>?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
-GOLDEN: Final = re.compile(r"\[[^\]]*\]\((\.\./testing/goldens/[^)]+)\)")
+GOLDEN: Final = re.compile(r"\[([^\]]*)\]\((\.\./testing/(?:goldens|effective)/[^)]+)\)")
+HOST: Final = re.compile(r" of ([\w-]+) ([\w-]+)$")
 TEST: Final = re.compile(r"(testing/[\w/]+\.py)::(\w+)")
 
 COLUMNS: Final = 3
@@ -101,16 +105,21 @@ def audit_problems(path: Path) -> Iterator[tuple[int, str]]:
 def _golden_problems(path: Path, cell: str) -> Iterator[str]:
     """Yield what a cell quotes and its golden does not have."""
     _, *rest = GOLDEN.split(cell)
-    for target, words in zip(rest[::2], rest[1::2], strict=True):
+    for label, target, words in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         golden = (path.parent / target).resolve()
         if not golden.is_file():
             # The check of links names it.
             continue
-        text = golden.read_text("utf-8")
+        host = HOST.search(label)
+        if host is None:
+            yield f"{target}: got the text {label!r}, expected PART of INVENTORY HOST"
+            continue
+        text = once.of_host(golden.read_text("utf-8"), host[1], host[2])
         quoted = CODE.findall(words)
         if not quoted:
             yield f"{target}: no words of it are quoted"
-        yield from (f"{target} no longer has `{one}`" for one in quoted if one not in text)
+        place = f"{target} for {host[2]} of {host[1]}"
+        yield from (f"{place} no longer has `{one}`" for one in quoted if one not in text)
 
 
 def _has_test(file: str, function: str) -> bool:

@@ -111,19 +111,26 @@ def test_ports_networks_and_secrets_of_a_cluster_are_known(tmp_path: Path) -> No
     }
 
 
-def test_hosts_that_differ_by_name_and_address_share_a_page() -> None:
+def test_a_section_of_several_hosts_stands_once() -> None:
+    unit = "=== a.service\nUser=a\n"
     texts = {
-        ("firewall", "a"): "from 10.0.0.1\nI am a",
-        ("firewall", "b"): "from 10.0.0.2\nI am b",
-        ("firewall", "c"): "from 10.0.0.3\nI am c\nand more",
+        ("units", "a"): f"{unit}=== b.service\nUser=b",
+        ("units", "b"): unit,
+        ("firewall", "a"): "from 10.0.0.1\naccept",
+        ("firewall", "b"): "from 10.0.0.2\naccept",
         ("replica", "a"): "",
     }
-    addresses = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
 
-    found = shared(texts, addresses)
+    found = shared(texts, {"a": "10.0.0.1", "b": "10.0.0.2"})
 
-    assert list(found) == ["a/firewall.txt", "c/firewall.txt"]
-    assert found["a/firewall.txt"].splitlines()[1:] == ["# a b", "from 10.0.0.1", "I am a"]
+    assert list(found) == ["units.txt", "firewall.txt"]
+    assert found["units.txt"].splitlines()[2:] == [
+        *("", "=== a.service", "a.service on all", "  User=a"),
+        *("", "=== b.service", "b.service on cluster: a", "  User=b"),
+    ]
+    assert found["firewall.txt"].splitlines()[3:] == [
+        *("=== firewall", "firewall on all", "  from 10.0.0.1", "  accept"),
+    ]
 
 
 def test_hosts_of_children_belong_to_a_group() -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testing.tools.goldens import report
+from testing.runner.goldens import INVENTORIES
+from testing.tools.goldens import once, report
+from testing.tools.goldens.inventory import NAMES
+from testing.tools.goldens.once import Host, Text
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "testing/goldens"
@@ -21,8 +24,8 @@ TEMPLATE_LOOKUP = re.compile(r"lookup\('ansible\.builtin\.template', '([^']+)'\)
 
 @cache
 def goldens() -> dict[str, str]:
-    found = {str(path.relative_to(GOLDENS)): path.read_text() for path in GOLDENS.rglob("*.txt")}
-    assert len({name.split("/")[0] for name in found}) == 3
+    found = {path.name: path.read_text() for path in GOLDENS.glob("*.txt")}
+    assert found
     return found
 
 
@@ -70,17 +73,87 @@ def test_a_secret_within_another_is_masked_as_well() -> None:
     assert report.masked("userPassword: {SSHA}aGVsbG8=", {}) == "userPassword: {SSHA}<hash>"
 
 
+A, B = Host("small", "a.x", "10.0.0.1"), Host("small", "b.x", "10.0.0.2")
+C = Host("large", "c.x", "10.0.1.1")
+
+
+def paged(**texts: str) -> list[str]:
+    """The page of one file, without its head: blocks of the hosts a, b and c."""
+    hosts = {"a": A, "b": B, "c": C}
+    page = once.page(
+        "#", {hosts[name]: [Text(text, "=== /f  r", "f")] for name, text in texts.items()}
+    )
+    return page.splitlines()[3:]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
-        ("I am a.x\n", "I am b.x\n", True),
-        ("peers: a.x, b.x\nI am 10.0.0.1\n", "peers: a.x, b.x\nI am 10.0.0.2\n", True),
-        ("I am a.x\n", "I am a.x.y\n", False),
-        ("I am a.x\n", "I am b.x\nand more\n", False),
-        ("weight 1\n", "weight 2\n", False),
+        ("I am a.x", "I am b.x", True),
+        ("peers: a.x, b.x\nI am 10.0.0.1", "peers: a.x, b.x\nI am 10.0.0.2", True),
+        ("I am a.x", "I am a.x.y", False),
+        ("I am a.x", "I am b.x\nand more", False),
+        ("weight 1", "weight 2", False),
     ],
 )
-def test_hosts_share_a_page_that_differs_by_their_names(
-    one: str, other: str, is_same: bool
-) -> None:
-    assert report.is_same(one, ("a.x", "10.0.0.1"), other, ("b.x", "10.0.0.2")) is is_same
+def test_hosts_share_lines_that_differ_by_their_names(one: str, other: str, is_same: bool) -> None:
+    shown = paged(a=one, b=other)
+    assert (shown == ["=== /f  r", "f on all", *(f"  {x}" for x in one.splitlines())]) is is_same
+
+
+def test_a_file_stands_once_with_its_hosts() -> None:
+    same = "1\n2\n3\n4"
+    assert paged(a=same, b=same, c=same)[:2] == ["=== /f  r", "f on all"]
+    # Lines that a host alone has, or lacks, have a head of their own.
+    assert paged(a=same, b=same, c="1\n2\n3\n5") == [
+        *("=== /f  r", "f on all", "  1", "  2", "  3"),
+        *("f on small", "  4", "f on large", "  5"),
+    ]
+    assert paged(a=same, b="1\n3\n4", c=same)[3:5] == ["f on small: a; large", "  2"]
+    # A text that has little in common with the others is a block.
+    assert paged(a=same, b=same, c="6\n7") == [
+        *("=== /f  r", "f on small", "  1", "  2", "  3", "  4"),
+        *("", "=== /f  r", "f on large", "  6", "  7"),
+    ]
+
+
+def test_a_page_has_all_of_each_host() -> None:
+    """In the order of the host, whatever other hosts have before, between and after."""
+    entries = {A: "1 2 3", B: "0 2 5 3 6", C: "4 2 5 3"}
+    hosts = {
+        host: [*map(Text, words.split()), Text(f"x\n{words}\ny\nz", "=== /f  r", "f")]
+        for host, words in entries.items()
+    }
+    hosts[C].append(Text("only", "=== /g  r", "g"))
+
+    page = once.page("#", hosts)
+
+    def text_of(name: str, inventory: str) -> list[str]:
+        return once.of_host(page, inventory, name).splitlines()
+
+    assert text_of("a", "small") == ["1", "2", "3", "=== /f  r", "x", "1 2 3", "y", "z"]
+    assert text_of("c", "large")[:4] == ["4", "2", "5", "3"]
+    assert text_of("c", "large")[-2:] == ["=== /g  r", "only"]
+    assert text_of("b", "small")[:5] == ["0", "2", "5", "3", "6"]
+    assert not text_of("d", "small")
+    assert once.merged(["12", "21"]) == ["1", "2"], "the first host decides"
+
+
+def test_each_hunk_of_a_difference_names_its_file_and_hosts() -> None:
+    before = once.page("#", {A: [Text("1\n2", "=== /f  r", "f")], C: []})
+    after = before.replace("  2", "  3")
+
+    (shown,) = once.differences({"p.txt": before}, {"p.txt": after}, "goldens")
+
+    assert [line for line in shown.splitlines() if line.startswith("@@")] == [
+        "@@ -5,3 +5,3 @@ f on small"
+    ]
+
+
+def test_the_goldens_name_every_host_of_the_inventories() -> None:
+    base = goldens()["base.txt"]
+    (listed,) = [line for line in base.splitlines() if line.startswith(once.HOSTS)]
+    for path in ROOT.glob("ansible/inventories/*/hosts.yml"):
+        if path.parent.name in NAMES:
+            assert f"{NAMES[path.parent.name]}: " in listed
+    assert set(NAMES) == set(INVENTORIES)

@@ -151,7 +151,7 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
             "ansible/site.yml",
             {"goldens": GOLDENS, "roles": set(CARRIED), "deploys": {"test_small.py"}},
         ),
-        ("testing/goldens/cluster/hg1/ssh.txt", {"goldens": GOLDENS}),
+        ("testing/goldens/ssh.txt", {"goldens": GOLDENS}),
         ("ansible/deploy/cli.py", {"deploys": {"test_small.py"}}),
         ("deploy", {"deploys": {"test_small.py"}}),
         ("testing/deploys/site.py", {"deploys": {"test_small.py"}}),

@@ -36,14 +36,19 @@ def test_links_that_lead_nowhere_are_named_with_their_line(tmp_path: Path) -> No
     assert [number for number, _ in docs.link_problems(page)] == [4, 5, 6]
 
 
+LINK = "[g of small hg1](../testing/goldens/g.txt)"
+PAGE = "# Hosts: small: hg1 hg2\non small: hg1\n  x 1\non small: hg2\n  x 2\n"
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("| it is so | [g](../testing/goldens/g.txt): `x 1` | `testing/test_x.py::test_x` |", ""),
+        (f"| it is so | {LINK}: `x 1` | `testing/test_x.py::test_x` |", ""),
         ("| it is so | | `testing/test_x.py::test_x` |", ""),
-        ("| it is so | [g](../testing/goldens/g.txt): `x 2` | `testing/test_x.py::test_x` |", "no"),
-        ("| it is so | [g](../testing/goldens/g.txt) | `testing/test_x.py::test_x` |", "quoted"),
-        ("| it is so | [g](../testing/goldens/g.txt): `x 1` | it is |", "without a test"),
+        (f"| it is so | {LINK}: `x 2` | `testing/test_x.py::test_x` |", "no longer"),
+        (f"| it is so | {LINK} | `testing/test_x.py::test_x` |", "quoted"),
+        (f"| it is so | {LINK}: `x 1` | it is |", "without a test"),
+        ("| so | [g](../testing/goldens/g.txt): `x 1` | `testing/test_x.py::test_x` |", "HOST"),
         ("| it is so | | `testing/test_x.py::test_y` |", "no such test"),
         ("| it is so | | `testing/test_y.py::test_x` |", "no such test"),
         ("| it is so | `testing/test_x.py::test_x` |", "2 columns"),
@@ -53,7 +58,7 @@ def test_a_claim_has_its_golden_and_its_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, problem: str
 ) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)
-    for name, text in (("goldens/g.txt", "x 1\n"), ("test_x.py", "def test_x() -> None: ...\n")):
+    for name, text in (("goldens/g.txt", PAGE), ("test_x.py", "def test_x() -> None: ...\n")):
         path = tmp_path / "testing" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
