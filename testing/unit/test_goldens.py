@@ -157,3 +157,19 @@ def test_the_goldens_name_every_host_of_the_inventories() -> None:
         if path.parent.name in NAMES:
             assert f"{NAMES[path.parent.name]}: " in listed
     assert set(NAMES) == set(INVENTORIES)
+
+
+def test_the_lines_of_the_sandbox_stand_in_one_file() -> None:
+    variables = yaml.safe_load((ROOT / "ansible/roles/sandbox/vars/main.yml").read_text())
+    # The firewall and the administrators' sshd change the host: they have only a few of the lines.
+    own = {"hgfleet-firewall.service.j2", "ssh.service.j2"}
+    lines = {*variables["_sandbox_unit"].splitlines()}
+    assert "ProtectKernelLogs=yes" in lines
+    said = [
+        f"{path.name}: {line}"
+        for path in ROOT.glob("ansible/roles/*/templates/*")
+        if path.name not in own
+        for line in path.read_text().splitlines()
+        if line in lines
+    ]
+    assert not said
