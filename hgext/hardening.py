@@ -206,9 +206,11 @@ def handler_of(original: Any, op: Any, part: Any) -> Any:
     if isinstance(op, bundle2.interruptoperation):
         direction, repo = Direction.INTERRUPTION, None
     else:
+        from hgfleet.pushlog import shared
+
         repo = op.repo
         # The first transaction of a push completes a removal that was killed, from core's bundle.
-        is_own = getattr(repo, "pushlog_stripping", False)
+        is_own = shared.of(repo).strips
         direction = Direction.PUSH if _state.pushing and not is_own else Direction.TAKEN
     name = text(part.type)
     _state.part = bundle_parts.name(name)

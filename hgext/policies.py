@@ -152,6 +152,7 @@ def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
     At the end of the transaction they could be found only by reading the history.
     """
     from hgfleet.policies import before
+    from hgfleet.pushlog import shared
 
     # A damaged value is for `check` to refuse, which says so.
     rules = ui.config(b"hgfleet", b"rules") or b""
@@ -164,7 +165,7 @@ def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
         tags=compares and bool(rules),
     )
     # The verdicts are for the record of the push log.
-    repo.unfiltered().hgfleet_verdicts = {}
+    shared.of(repo).verdicts = {}
 
 
 def check(ui: Any, repo: Any, **_kwargs: object) -> None:
@@ -180,6 +181,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     from hgfleet.policies.metadata import Metadata
     from hgfleet.policies.names import Names
     from hgfleet.policies.push_facts import RepositoryPush
+    from hgfleet.pushlog import shared
 
     principal = writer()
     path = text(ui.config(b"hgfleet", b"path") or b"") or "this repository"
@@ -206,7 +208,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
             fields["problems"] = sum(len(finding.problems) for finding in findings)
             fields["policies"] = ",".join(f"{f.policy}:{f.seconds:.3f}" for f in findings)
             fields["detail"] = "; ".join(refused[1]) or refused[0] if refused else None
-        repo.unfiltered().hgfleet_verdicts = verdicts
+        shared.of(repo).verdicts = verdicts
     except Exception as error:
         # An error must neither let a change through nor show a traceback to a client.
         fields["decision"] = "fail"

@@ -177,15 +177,14 @@ def is_logged(repo: Any) -> bool:
 def _record(repo: Any, transaction: Any) -> None:
     """Append the record of a transaction, if it has changes; raises Abort where it cannot."""
     from hgfleet.core.errors import PushlogError
-    from hgfleet.pushlog import confirming, facts, log_file, recording, writable, writing
+    from hgfleet.pushlog import confirming, facts, log_file, recording, shared, writable, writing
 
-    if getattr(repo, "pushlog_stripping", False):
+    state = shared.of(repo)
+    if state.strips:
         return
-    given = getattr(repo, "pushlog_given", None)
-    found = given or (("push", facts.of_transaction(repo, transaction)),)
-    line = repo.ui.config(b"hgfleet", b"applied-record")
-    adopts = getattr(repo, "pushlog_adopts", False)
-    if all(one.is_empty for _, one in found) and line is None and not adopts:
+    found = state.given or (("push", facts.of_transaction(repo, transaction)),)
+    line = shared.applied_record(repo)
+    if all(one.is_empty for _, one in found) and line is None and not state.adopts:
         return
     try:
         tip = log_file.tip(os.fsdecode(repo.sjoin(b"pushlog")))
@@ -206,8 +205,8 @@ def _record(repo: Any, transaction: Any) -> None:
         )
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
-        told = (last.repository, last.id, last.end, last.hash)
-        confirming.tell_after(repo, transaction, last.id, told)
+        recorded = shared.Recorded(last.repository, last.id, last.end, last.hash)
+        confirming.tell_after(repo, transaction, recorded)
 
 
 def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:
@@ -224,9 +223,9 @@ def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **
 def _bundle(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
     """Write a bundle of core's, and note that of the changesets that a strip adds again."""
     name = original(repo, *arguments, **named)
-    if getattr(repo, "pushlog_stripping", False) and named.get("tmp_backup"):
-        from hgfleet.pushlog import removing
+    from hgfleet.pushlog import removing, shared
 
+    if shared.of(repo).strips and named.get("tmp_backup"):
         removing.bundled(repo, name)
     return name
 
@@ -234,9 +233,9 @@ def _bundle(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
 def _delete_markers(original: Any, obsstore: Any, indices: Any) -> Any:
     """Delete obsolescence markers within a strip alone: no record can tell of another deletion."""
     repo = obsstore.repo.unfiltered()
-    if indices and is_logged(repo) and not getattr(repo, "pushlog_stripping", False):
-        from hgfleet.pushlog import unrecorded
+    from hgfleet.pushlog import shared, unrecorded
 
+    if indices and is_logged(repo) and not shared.of(repo).strips:
         _refuse_command(repo, unrecorded.MARKERS)
     return original(obsstore, indices)
 

@@ -128,19 +128,21 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 def tell(ui: Any, repo: Any, **_news: object) -> None:
     """Wake the relay and print its answer (a hook); never fails."""
-    plain = repo.unfiltered()
-    last = getattr(plain, "_pushlog_last", None)
+    from hgfleet.pushlog import shared
+
+    state = shared.of(repo)
+    last = state.recorded
     if last is None:
         return
     # The next transaction may leave no record.
-    plain._pushlog_last = None  # noqa: SLF001
+    state.recorded = None
     try:
-        sentence = _sentence(ui, last[0], last[1], last[3])
+        sentence = _sentence(ui, last.repository, last.id, last.hash)
     except Exception as problem:
         detail = encoding.strtolocal(f"{type(problem).__name__}: {problem}")
         ui.log(b"replicated", b"replication of a push is unknown: %s\n", detail)
-        sentence = f"push {last[1]} recorded"
-    _log(ui, last[0], last[1], sentence)
+        sentence = f"push {last.id} recorded"
+    _log(ui, last.repository, last.id, sentence)
     session = trace.current()
     ui.status(encoding.strtolocal(f"{sentence}; id {session}" if session else sentence), b"\n")
 

@@ -10,11 +10,12 @@ from mercurial import error
 
 from hgfleet.core import durable
 from hgfleet.hg.hooks import refuse, text
+from hgfleet.pushlog import shared
 
 _CATEGORY: Final = b"pushlog"
 
 
-class _Held:
+class Held:
     """The disk of a repository from the first transaction under a lock to the lock's release."""
 
     def __init__(self, repo: Any, lock: Any) -> None:
@@ -24,6 +25,7 @@ class _Held:
         self.problem: OSError | None = None
 
     def is_of(self, lock: Any) -> bool:
+        """Whether the disk was opened under this lock."""
         return self._lock() is lock
 
     def released(self, _success: bool) -> None:
@@ -36,7 +38,7 @@ class _Held:
                 self.problem = problem
 
 
-def hold(repo: Any) -> _Held | None:
+def hold(repo: Any) -> Held | None:
     """Open the disk before a transaction writes, once for all under the same lock.
 
     In each end of the transactions, the disk is closed when the lock is released. None where
@@ -44,13 +46,14 @@ def hold(repo: Any) -> _Held | None:
     """
     ui, lock = repo.ui, repo.currentwlock() or repo.currentlock()
     # A mirror syncs once for many records, before it says that it shows them.
-    is_applied = ui.config(b"hgfleet", b"applied-record") is not None
+    is_applied = shared.applied_record(repo) is not None
     if lock is None or is_applied or not ui.configbool(b"hgfleet", b"durable"):
         return None
-    held: _Held | None = getattr(repo, "_pushlog_held", None)
+    state = shared.of(repo)
+    held = state.held
     if held is None or not held.is_of(lock):
         try:
-            held = _Held(repo, lock)
+            held = Held(repo, lock)
         except OSError as problem:
             refuse(
                 ui,
@@ -59,12 +62,12 @@ def hold(repo: Any) -> _Held | None:
                 (f"operators: {problem.strerror}; see the runbook pushlog",),
                 reason="disk",
             )
-        repo._pushlog_held = held  # noqa: SLF001  # an attribute of this extension
+        state.held = held
         repo._afterlock(held.released)  # noqa: SLF001
     return held
 
 
-def tell_after(repo: Any, transaction: Any, number: int, told: tuple[Any, ...]) -> None:
+def tell_after(repo: Any, transaction: Any, recorded: shared.Recorded) -> None:
     """Have a transaction's record told when it is committed, and its disk has it.
 
     Core calls what waits for the unlocking in its order: the sync first, then this, and then the
@@ -82,8 +85,8 @@ def tell_after(repo: Any, transaction: Any, number: int, told: tuple[Any, ...]) 
     def unlocked(_success: bool) -> None:
         if is_committed:
             if held is not None and held.problem is not None:
-                _refuse(repo, number, held.problem)
-            repo._pushlog_last = told  # noqa: SLF001
+                _refuse(repo, recorded.id, held.problem)
+            shared.of(repo).recorded = recorded
 
     transaction.addpostclose(_CATEGORY, committed)
     repo._afterlock(unlocked)  # noqa: SLF001

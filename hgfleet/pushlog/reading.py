@@ -11,7 +11,7 @@ from mercurial import dagop, error
 from mercurial.utils import dateutil, stringutil
 
 from hgfleet.core.errors import HgfleetError, UsageError
-from hgfleet.pushlog import coverage, log_file, query, removal
+from hgfleet.pushlog import coverage, log_file, query, removal, shared
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ def pushes_of(repo: Any) -> dict[str, Record]:
     except FileNotFoundError:
         return {}
     seen = (status.st_size, status.st_mtime_ns, status.st_ino)
-    kept: tuple[object, dict[str, Record]] | None = getattr(repo, "pushlog_pushes", None)
+    state = shared.of(repo)
+    kept = state.pushes
     if kept is None or kept[0] != seen:
         records = (one.record for one in log_file.entries(file(repo)))
-        kept = repo.pushlog_pushes = (seen, query.pushes_of(records))
+        kept = state.pushes = (seen, query.pushes_of(records))
     return kept[1]
 
 

@@ -1,9 +1,7 @@
 """Records of the changes of a transaction, and of an operator's adoptions.
 
-Only the extension `pushlog` imports this module; it needs Mercurial. It talks to its parts by
-attributes of the repository: `pushlog_stripping` (transactions inside of a removal leave no
-record), `pushlog_given` (kinds and facts to record instead of the transaction's own), `pushlog_by`
-(their origin, instead of the session) and `pushlog_adopts`.
+Only the extension `pushlog` imports this module; it needs Mercurial. `shared` has the state that
+its parts hand each other.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from mercurial import encoding, error, phases
 from hgfleet.core.errors import PushlogError
 from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import OPERATOR, refuse, text
-from hgfleet.pushlog import facts, log_file, reading, removal, unrecorded, writing
+from hgfleet.pushlog import facts, log_file, reading, removal, shared, unrecorded, writing
 from hgfleet.pushlog.record import Heads
 
 if TYPE_CHECKING:
@@ -31,7 +29,8 @@ def lines(
     repo: Any, transaction: Any, tip: Tip, found: Sequence[tuple[str, Facts]]
 ) -> tuple[list[bytes], Tip]:
     """Return the lines that a transaction of the primary appends, and the tip after them."""
-    by = getattr(repo, "pushlog_by", None) or writing.origin(
+    state = shared.of(repo)
+    by = state.origin or writing.origin(
         {text(name): text(encoding.environ[name]) for name in encoding.environ}
     )
     made: list[bytes] = []
@@ -40,8 +39,7 @@ def lines(
         last = writing.beginning(opened_identity.of(repo))._replace(epoch=tip.epoch)
         before = transaction.changes[b"origrepolen"]
         if before or found[0][0] == "strip":
-            digest = getattr(repo, "pushlog_digest_before", None)
-            digest = digest or facts.digest(repo.changelog, before)
+            digest = state.digest_before or facts.digest(repo.changelog, before)
             # A person's push adopts a repository by chance; an operator adopts it by intent.
             user = by.user if OPERATOR.fullmatch(by.user) else ""
             record = writing.adoption(last, digest, user, now)
@@ -55,8 +53,7 @@ def lines(
                 )
     for kind, one in found:
         if not one.is_empty:
-            verdicts = getattr(repo, "hgfleet_verdicts", {})
-            record = writing.push(last, one, by, now, verdicts, kind)
+            record = writing.push(last, one, by, now, state.verdicts, kind)
             made.append(record.line())
             last = writing.after(last, record, made[-1])
     return made, last
@@ -64,10 +61,7 @@ def lines(
 
 def check(repo: Any) -> None:
     """Refuse a transaction of a repository whose store changed without a record."""
-    if repo.ui.config(b"hgfleet", b"applied-record") or any(
-        getattr(repo, name, None)
-        for name in ("pushlog_stripping", "pushlog_given", "pushlog_adopts")
-    ):
+    if shared.applied_record(repo) or shared.of(repo).is_repair:
         # The replication compares the heads itself; the others are an operator's repair.
         return
     if (told := foreign(repo)) is None:
@@ -100,11 +94,12 @@ def given(
     repo: Any, found: Sequence[tuple[str, Facts]], by: writing.Origin | None = None
 ) -> Iterator[None]:
     """Have the next transaction record this, of this origin; the default is the session's."""
-    repo.pushlog_given, repo.pushlog_by = found, by
+    state = shared.of(repo)
+    state.given, state.origin = found, by
     try:
         yield
     finally:
-        repo.pushlog_given = repo.pushlog_by = None
+        state.given, state.origin = (), None
 
 
 def adopt(repo: Any) -> None:
@@ -121,12 +116,13 @@ def _adopt(repo: Any) -> None:
     with repo.lock():
         if not len(repo) or log_file.tip(reading.file(repo)).id:
             return
-        repo.pushlog_adopts = True
+        state = shared.of(repo)
+        state.adopts = True
         try:
             with repo.transaction(b"pushlog"):
                 pass
         finally:
-            repo.pushlog_adopts = False
+            state.adopts = False
 
 
 def accept(repo: Any) -> None:

@@ -16,7 +16,7 @@ from hgfleet.core import files
 from hgfleet.core.errors import PushlogError
 from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import text
-from hgfleet.pushlog import facts, log_file, reading, recording, removal, writable, writing
+from hgfleet.pushlog import facts, log_file, reading, recording, removal, shared, writable, writing
 from hgfleet.pushlog.record import Heads
 from hgfleet.pushlog.removal import Intent, Step
 
@@ -96,17 +96,18 @@ def settle(repo: Any) -> str | None:
     completed; the intent stays, and a push is refused with the way out.
     """
     repo = repo.unfiltered()
-    if getattr(repo, "pushlog_own_intent", False) or not _takes_changes(repo.ui):
+    if shared.of(repo).completes or not _takes_changes(repo):
         return None
     with _own(repo), _without_rules(repo):
         return _settle(repo)
 
 
-def _takes_changes(ui: Any) -> bool:
+def _takes_changes(repo: Any) -> bool:
     """Whether a transaction of this process is one of a recorded repository's primary."""
+    ui = repo.ui
     is_logged = ui.configbool(b"hgfleet", b"pushlog") and ui.config(b"hgfleet", b"path")
     return bool(is_logged) and not (
-        ui.config(b"hgfleet", b"applied-record")
+        shared.applied_record(repo)
         or ui.config(b"hgfleet", b"replica-of")
         or writable.fence(ui, 0.0)
     )
@@ -185,7 +186,8 @@ def _record(repo: Any, intent: Intent, moves: Sequence[tuple[str, Node]] = ()) -
         bookmarks=facts.moved(dict(intent.bookmarks), marks),
     )
     by = writing.Origin(intent.user, intent.key, intent.client)
-    repo.pushlog_digest_before = intent.before
+    state = shared.of(repo)
+    state.digest_before = intent.before
     try:
         with (
             recording.given(repo, [("strip", gone)], by),
@@ -193,7 +195,7 @@ def _record(repo: Any, intent: Intent, moves: Sequence[tuple[str, Node]] = ()) -
         ):
             _move(repo, transaction, moves)
     finally:
-        repo.pushlog_digest_before = None
+        state.digest_before = ""
 
 
 def _move(repo: Any, transaction: Any, moves: Sequence[tuple[str, Node]]) -> None:
@@ -207,21 +209,23 @@ def _move(repo: Any, transaction: Any, moves: Sequence[tuple[str, Node]]) -> Non
 @contextlib.contextmanager
 def _own(repo: Any) -> Iterator[None]:
     """Take the intent for that of this process: transactions leave it alone."""
-    repo.pushlog_own_intent = True
+    state = shared.of(repo)
+    state.completes = True
     try:
         yield
     finally:
-        repo.pushlog_own_intent = False
+        state.completes = False
 
 
 @contextlib.contextmanager
 def _stripping(repo: Any) -> Iterator[None]:
     """Have transactions leave no record."""
-    repo.pushlog_stripping = True
+    state = shared.of(repo)
+    state.strips = True
     try:
         yield
     finally:
-        repo.pushlog_stripping = False
+        state.strips = False
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from hgfleet.core.errors import PushlogError
 from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import refuse, text
-from hgfleet.pushlog import log_file, repository_fence, term
+from hgfleet.pushlog import log_file, repository_fence, shared, term
 
 
 def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
@@ -20,7 +20,7 @@ def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
     Before one begins, a host that has just started waits for the confirmation of its term.
     """
     primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
-    if not path or ui.config(b"hgfleet", b"applied-record"):
+    if not path or shared.applied_record(repo):
         return
     if sentence := fence(ui, 0.0 if is_begun else ui.configint(b"hgfleet", b"unconfirmed-wait")):
         refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}", reason="fenced")

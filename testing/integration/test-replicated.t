@@ -21,7 +21,8 @@ the answer of a file; the push log is the one attribute that the extension reads
   >     if repo.local():
   >         repo.ui.setconfig(b"hooks", b"pretxnclose.recorded", record, b"test")
   > def record(ui, repo, **more):
-  >     repo.unfiltered()._pushlog_last = ("ab" * 16, 42, 1000, "5f" * 32)
+  >     from hgfleet.pushlog import shared
+  >     shared.of(repo).recorded = shared.Recorded("ab" * 16, 42, 1000, "5f" * 32)
   > EOF
   $ cat > server.rc <<EOF
   > [extensions]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OBSERVER = """\
 import os
 from hgfleet.core import durable
+from hgfleet.pushlog import shared
 
 ORDER, FAILS = {order!r}, {fails!r}
 
@@ -40,9 +41,9 @@ def extsetup(ui, sync=durable.Disk.sync, made=durable.Disk.__init__):
     durable.Disk.__init__, durable.Disk.sync = opened, observed
 
 def hook(ui, repo, **more):
-    last = getattr(repo.unfiltered(), "_pushlog_last", None)
-    note("told" if last else "nothing to tell")
-    repo.unfiltered()._pushlog_last = None
+    state = shared.of(repo)
+    note("told" if state.recorded else "nothing to tell")
+    state.recorded = None
 
 def reposetup(ui, repo):
     repo.ui.setconfig(b"hooks", b"txnclose.observer", hook, b"observer")

@@ -255,7 +255,7 @@ def test_a_mirror_appends_the_record_of_its_primary_as_it_is(site: PushlogSite) 
         "    from mercurial import bundle2\n"
         "    found = exchange.readbundle(repo.ui, file, b'all.hg')\n"
         "    bundle2.applybundle(repo, found, tr, source=b'apply', url=b'apply')\n"
-        "print(*repo._pushlog_last)\n"
+        "from hgfleet.pushlog import shared; print(*shared.of(repo).recorded)\n"
     )
 
     def applied(text: bytes) -> subprocess.CompletedProcess[str]:
