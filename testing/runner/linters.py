@@ -56,7 +56,6 @@ def steps(_words: str, only: Sequence[str] | None = None) -> list[Step]:
         Step("lint", "role readmes", python("-m", "testing.tools.role_readme", "--check")),
         Step("lint", "table of ports", python("-m", "testing.tools.ports_table", "--check")),
         Step("lint", "table of states", python("-m", "testing.tools.state_table", "--check")),
-        Step("lint", "dashboards", python("-m", "testing.tools.dashboards", "--check")),
         Step("lint", "alerts", python("-m", "testing.tools.alerts")),
         Step("lint", "house rules", python("-m", "testing.tools.house_rules")),
         Step("lint", "prose", python("-m", "testing.tools.prose")),

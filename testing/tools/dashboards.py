@@ -1,7 +1,6 @@
-"""Writes the dashboards of the role monitoring into docs/dashboards, for an import into Grafana.
+"""Writes the dashboards of the role monitoring for an import into Grafana.
 
-python -m testing.tools.dashboards            write those that are not up to date
-python -m testing.tools.dashboards --check    say which are not, write nothing; exit code 1
+python -m testing.tools.dashboards FOLDER
 
 The model is that of Grafana 10 and later: https://grafana.com/docs/grafana/latest/dashboards
 """
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEFINITION: Final = ROOT / "ansible/roles/monitoring/files/dashboards.yml"
-FOLDER: Final = ROOT / "docs/dashboards"
 
 COMMAND: Final = "python -m testing.tools.dashboards"
 
@@ -104,27 +102,18 @@ def read(definition: Path = DEFINITION) -> list[dict[str, Any]]:
     return list(yaml.safe_load(definition.read_text("utf-8")))
 
 
-def main(arguments: Sequence[str] | None = None, folder: Path = FOLDER) -> int:
-    """Write or check; the exit code is 1 if something is (or stays) wrong."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write each dashboard into the folder."""
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="write nothing, say what is stale")
-    options = parser.parse_args(arguments)
-    wanted = {folder / f"{one['name']}.json": render(one) for one in read()}
-    present = {path: path.read_text("utf-8") for path in folder.glob("*.json")}
-    stale = sorted(p for p in wanted.keys() | present.keys() if wanted.get(p) != present.get(p))
-    if options.check:
-        for path in stale:
-            print(f"{path.name}: not what {DEFINITION.name} says; {COMMAND} writes it")
-        return int(bool(stale))
-    folder.mkdir(exist_ok=True)
-    for path in stale:
-        if path in wanted:
-            path.write_text(wanted[path], "utf-8")
-        else:
-            path.unlink()
-        print(f"{path.name}: {'written' if path in wanted else 'removed'}")
+    parser.add_argument("folder", type=Path, help="where the files are written")
+    folder: Path = parser.parse_args(arguments).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for dashboard in read():
+        path = folder / f"{dashboard['name']}.json"
+        path.write_text(render(dashboard), "utf-8")
+        print(path)
     return 0
 
 

@@ -312,7 +312,7 @@ def commands(files: list[str]) -> dict[str, list[str]]:
 
 def test_only_linters_of_the_changed_kinds_of_files_run() -> None:
     always = {"role readmes", "house rules", "prose", "locks", "docs"}
-    always |= {"table of ports", "table of states", "alerts", "dashboards"}
+    always |= {"table of ports", "table of states", "alerts"}
     python = commands(["hgfleet/web/app.py", "hgfleet/web/removed.py"])
     assert set(python) - always == {"mypy", "ruff check", "ruff format"}
     assert python["ruff check"] == ["check", "--no-fix", "hgfleet/web/app.py"]
