@@ -30,9 +30,6 @@ MEANINGS: Final = {
 }
 """Requirements that this program can add, with their purpose."""
 
-ENCODING: Final = frozenset({"fncache", "dotencode"})
-"""These change names of files in the store."""
-
 WORKING_COPY: Final = frozenset(
     {SHARE_SAFE, "dirstate-v2", "dirstate-tracked-key-v1", "exp-sparse", "shared", "relshared"}
 )

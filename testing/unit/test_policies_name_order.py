@@ -9,7 +9,6 @@ import pytest
 from mercurial import namespaces, scmutil
 
 REVSYMBOL = inspect.getsource(scmutil.revsymbol)
-SINGLENODE = inspect.getsource(namespaces.namespaces.singlenode)
 
 ORDER = [
     # Names that mean something else: refused as names of bookmarks, branches and tags.

@@ -36,7 +36,6 @@ LARGE = "team/large"
 MEMORY = 48 * 2**20
 """Enough for a clone of a small repository, and not for a file of `SIZE` bytes."""
 SIZE = 64 * 2**20
-COMMITS = 300
 
 
 @pytest.fixture(scope="module")
