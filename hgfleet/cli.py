@@ -8,7 +8,6 @@ and sets `run` on them: a function from the parsed arguments to an exit code
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet import __version__
 from hgfleet.core.errors import HgfleetError
+from hgfleet.core.subcommands import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,12 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(arguments: Sequence[str]) -> Parser:
+    # Parsers of parts and commands are of the same class.
+    parser = Parser(
         prog="hgfleet",
         description="Commands of a hosted Mercurial service.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hgfleet {__version__}")
     subparsers = parser.add_subparsers(metavar="PART", title="parts")

@@ -24,7 +24,6 @@ server, with the password in the file that --password-file names.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -85,10 +84,6 @@ def describe(decision: Decision, client: str, seconds: float) -> str:
     )
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def serve() -> None:
     """Run the daemon until SIGTERM."""
     settings = config.load()
@@ -99,7 +94,7 @@ def serve() -> None:
     server = Server(
         line_server.listening("hgfleet-auth"),
         Authenticator(directory, token_file.Watched(settings.tokens)),
-        _say,
+        logfmt.to_journal,
     )
     server.serve_unit()
 
@@ -136,6 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             serve()
     except HgfleetError as error:
-        _say(str(error))
+        logfmt.to_journal(str(error))
         return error.exit_code
     return 0

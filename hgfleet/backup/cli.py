@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from hgfleet.core.report import Report
 from hgfleet.core.subcommands import add_command, add_format
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from hgfleet.backup.restic import Snapshot
@@ -53,7 +53,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="back up this host, restore, and show what would be lost",
         description="Backups of this host, encrypted and deduplicated by restic.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from hgfleet.hg import push_spool
 from hgfleet.registry.effective import stamp_of
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -51,7 +51,6 @@ def add_parser(subparsers: Any) -> None:
         description="Clone bundles, which fresh clones download instead of asking the server; and "
         "pull bundles, which the server sends to clones that are behind.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     check = commands.add_parser(

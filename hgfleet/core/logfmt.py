@@ -6,6 +6,7 @@ length is bounded.
 
 from __future__ import annotations
 
+import sys
 import syslog
 
 from hgfleet.core import trace
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Log = Callable[[str], None]
+    Events = Callable[..., None]
 
 MAX_VALUE = 300
 """Characters of one value; a client may send 256 KiB of command (one SSH packet)."""
@@ -53,3 +55,17 @@ def to_syslog(identifier: str) -> Log:
     """Return a function that writes one line to the system log under this identifier."""
     syslog.openlog(identifier, syslog.LOG_PID, syslog.LOG_AUTHPRIV)
     return lambda text: syslog.syslog(syslog.LOG_INFO, text)
+
+
+def to_journal(text: str) -> None:
+    """Write one line to the standard error, which is the journal for a unit."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def events(part: str) -> Events:
+    """Return a function that prints an event of a part, by its name and fields."""
+
+    def log(event: str, **fields: object) -> None:
+        print(line(f"{part}.{event}", **fields), flush=True)
+
+    return log

@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Parser(argparse.ArgumentParser):
+    """The parser of `hgfleet`, of its parts and of their commands."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{"formatter_class": _Formatter, **named})
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fills a paragraph; a text of several lines, such as examples, stays as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text.strip():
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
 def add_command(
     commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], **more: Any
 ) -> argparse.ArgumentParser:
@@ -32,7 +48,6 @@ def on_repositories(
         summary,
         run,
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "repositories",

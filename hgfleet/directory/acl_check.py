@@ -14,7 +14,6 @@ uses; a few run at a time.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import json
 import os
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core.errors import HgfleetError, HostError, UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Mapping, Sequence
 
 CONFIGURATION: Final = "/etc/ldap/slapd.d"
@@ -147,7 +147,6 @@ def ask_all(checks: Sequence[Check]) -> Iterable[str]:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `directory` and its command."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser("directory", help="check the access rules of the directory")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     access = commands.add_parser(
@@ -156,7 +155,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Read a suite of checks (JSON) from the standard input and ask slapd's rules,"
         " as root on the directory's host. The role directory does it at the end of each run.",
         epilog=__doc__.partition("\n\n")[2],
-        formatter_class=raw,
     )
     access.set_defaults(run=_access)
 

@@ -10,7 +10,6 @@ The server needs the attribute in its schema and an index for it (docs/operator-
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from hgfleet.directory.people import read_key
 from hgfleet.directory.people_cli import operator
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator
 
     from hgfleet.directory.client import Directory
@@ -122,7 +122,6 @@ def add_parser(subparsers: Any) -> None:
         help="have the fingerprint of every key in a directory",
         description="Fill and repair sshPublicKeyId, by which logins find a person.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.set_defaults(run=run_index)
     made.add_argument("--check", action="store_true", help="show what would change, change nothing")

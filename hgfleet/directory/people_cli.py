@@ -10,7 +10,6 @@ system log, with the operator's name:
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import json
 import os
@@ -28,6 +27,7 @@ from hgfleet.directory.filters import DISABLED, escape, group_filter
 from hgfleet.directory.people import PersonError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterable, Sequence
 
     from hgfleet.directory.changes import Change
@@ -59,7 +59,6 @@ def add_parser(subparsers: Any) -> None:
         help="add, change and show people, on the directory's host",
         description="People: add, disable, enable; their keys, groups and passwords.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # Without a command the help is the answer.
     parser.set_defaults(run=lambda _options: parser.print_help(sys.stderr) or 2)

@@ -6,7 +6,6 @@ decide, logs, and creates or removes the file that sends key lookups to the prov
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -43,6 +42,7 @@ from hgfleet.directory.sync_check import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Mapping
 
     from hgfleet.core.config import Table
@@ -342,14 +342,12 @@ def sentence(verdict: Verdict, settings: Config) -> str:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `replica` and its commands."""
-    raw = argparse.RawDescriptionHelpFormatter
     codes = "exit codes:\n" + "\n".join(f"  {code:<3} {name}" for name, code in EXIT_CODES.items())
     parser = subparsers.add_parser(
         "replica",
         help="compare this host's copy of the directory with the provider",
         description="Compare this host's copy of the directory with the provider.",
         epilog=codes,
-        formatter_class=raw,
     )
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help=f"default: {CONFIG}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -358,7 +356,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show the state; changes nothing",
         description="Show the state at once; changes nothing. The exit code is the state.",
         epilog=codes,
-        formatter_class=raw,
     )
     status.set_defaults(run=_status)
     check = commands.add_parser(
@@ -367,7 +364,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Compare, give a replica that is behind a few seconds, log one line, create or"
         " remove the file that makes key lookups ask the provider first.",
         epilog=codes,
-        formatter_class=raw,
     )
     check.set_defaults(run=_check)
 

@@ -45,7 +45,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="verify the repositories of this host on schedule, and repair corrupt ones",
         description="hg verify of every repository on this host's disk, a share each night.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--root", type=Path, default=Path(REPOSITORIES), metavar="FOLDER")
     parser.add_argument("--state", type=Path, default=state.FOLDER, metavar="FOLDER")

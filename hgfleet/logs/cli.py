@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from hgfleet.core.errors import HostError
 from hgfleet.logs import following, sources
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from hgfleet.logs.entry import Entry
@@ -47,7 +47,6 @@ def add_parser(subparsers: Any) -> None:
         description="Prints the log lines of one session, one request or one push on this host: "
         "of sshd, hg, the relay, the applier, the proxy, nginx and the web workers.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="+", metavar="ID", help="an id, or the name of a push")
     parser.add_argument(

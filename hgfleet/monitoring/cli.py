@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hgfleet.core import files, periodic
 from hgfleet.monitoring import facts, families
 from hgfleet.monitoring.exposition import render
+
+if TYPE_CHECKING:
+    import argparse
 
 _EPILOG = """\
 examples:
@@ -25,7 +28,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Metrics of this host, in Prometheus' text format, out of the files in which"
         " its parts record their state. No server is asked.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     show = commands.add_parser("show", help="print them", description="Print the metrics.")

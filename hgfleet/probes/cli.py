@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,8 @@ from hgfleet.core.subcommands import add_command
 from hgfleet.probes.settings import DEFAULT_PATH, load
 
 if TYPE_CHECKING:
+    import argparse
+
     from hgfleet.probes.settings import Settings
 
 _EPILOG: Final = """\
@@ -31,7 +32,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="clone and push as a client each minute, and show the public how that goes",
         description="Clones and pushes of the probes, their history and the public status page.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,8 @@ from hgfleet.registry import repair, user_repositories
 from hgfleet.registry.compiled import dump_compiled
 
 if TYPE_CHECKING:
+    import argparse
+
     from hgfleet.registry.model import Registry, Repository
 
 REGISTRY: Final = "/etc/hgfleet/registry.yml"
@@ -48,13 +49,11 @@ examples:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `registry` and its commands."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser(
         "registry",
         help="check, show and apply the registry of repositories",
         description="The registry declares every repository, and who may do what there.",
         epilog=_EPILOG,
-        formatter_class=raw,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -80,7 +79,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="make the repositories of this host follow the registry",
         description="Make the repositories of this host follow the registry (as root).",
         epilog=_APPLY_EPILOG,
-        formatter_class=raw,
     )
     apply.add_argument("--check", action="store_true", help="say what would change, write nothing")
     apply.add_argument("--diff", action="store_true", help="show the changes of files")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from hgfleet.pushlog import index, index_step, log_file
 from hgfleet.registry import owned_files, user_repositories
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _EPILOG = """\
@@ -36,7 +36,6 @@ def add_parser(subparsers: Any) -> None:
         help="look after the push logs of repositories",
         description="Push logs: who pushed each changeset, and when.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     one = subcommands.on_repositories(

@@ -92,14 +92,11 @@ def to_bind(
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `owners` and its command."""
-    from argparse import RawDescriptionHelpFormatter
-
     parser = subparsers.add_parser(
         "owners",
         help="show whose repositories and tokens are not today's people's, and bind them",
         description="Owners of repositories and tokens, compared with the people of today.",
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--dynamic", default=DYNAMIC, metavar="FILE")
     parser.add_argument("--tokens", default=token_file.PATH, metavar="FILE")

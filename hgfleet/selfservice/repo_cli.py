@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import re
 import shutil
@@ -25,6 +24,7 @@ from hgfleet.selfservice import changes, deletion, owner_binding, repositories, 
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterable, Mapping
 
     from hgfleet.directory.person_state import PersonState
@@ -60,13 +60,11 @@ declares it restores earlier states alone; the rest is the business of `hgfleet 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `repo` and its commands."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser(
         "repo",
         help="list, archive, restore, give and purge the repositories that people created",
         description="Look after the repositories that people created over SSH.",
         epilog=_EPILOG,
-        formatter_class=raw,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -77,7 +75,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
-            formatter_class=raw,
         )
         for option, default, text in (
             ("--registry", COMPILED, "the compiled registry"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -38,14 +37,11 @@ SSH host, as root. Backups have hashes of tokens, no secrets.
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `tokens` and its command."""
-    from argparse import RawDescriptionHelpFormatter
-
     parser = subparsers.add_parser(
         "tokens",
         help="restore access tokens of a person from a backup; sweep those of disabled people",
         description="Access tokens that people made over SSH.",
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     restore = commands.add_parser(
@@ -93,11 +89,9 @@ def _sweep(options: argparse.Namespace) -> NoReturn:
     def ask(person: str) -> PersonState:
         return person_state.ask(person, options.people)
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    sweeper = token_sweep.Sweeper(options.tokens, ask, may_change, say)
-    binder = owner_binding.Binder(options.dynamic, ask, may_change, say)
+    log = logfmt.to_journal
+    sweeper = token_sweep.Sweeper(options.tokens, ask, may_change, log)
+    binder = owner_binding.Binder(options.dynamic, ask, may_change, log)
 
     def look() -> None:
         sweeper.look()

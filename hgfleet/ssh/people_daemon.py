@@ -15,7 +15,6 @@ One line in the journal for each question that is no "enabled":
 from __future__ import annotations
 
 import pwd
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -62,16 +61,12 @@ def serve() -> None:
     kept = person_lookup.Kept(lambda name: person_lookup.find(keys_config.load(), name))
     server = line_server.LineServer(
         line_server.listening(NAME),
-        lambda line: answer(line, kept.find, _say),
-        _say,
+        lambda line: answer(line, kept.find, logfmt.to_journal),
+        logfmt.to_journal,
         longest=person_state.LONGEST_QUESTION,
         users=users,
     )
     server.serve_unit()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -79,6 +74,6 @@ def main() -> int:
     try:
         serve()
     except HgfleetError as error:
-        _say(str(error))
+        logfmt.to_journal(str(error))
         return error.exit_code
     return 0

@@ -306,7 +306,7 @@ def _carry_out(
         options.root,
         options.hgrc,
         options.fingerprint,
-        progress=lambda text: print(text, file=sys.stderr, flush=True),
+        progress=logfmt.to_journal,
     )
     fields: dict[str, object] = {
         "reason": call.command.name or "login",

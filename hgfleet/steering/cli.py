@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import threading
 import time
@@ -15,6 +14,8 @@ from hgfleet.steering import config as settings
 from hgfleet.steering import health, networks_file, provider_networks
 
 if TYPE_CHECKING:
+    import argparse
+
     from hgfleet.steering.config import Config
 
 _EPILOG = """\
@@ -33,7 +34,6 @@ def add_parser(subparsers: Any) -> None:
         help="probe the endpoints of bundles, and steer clients to those that answer",
         description="The choice and the order of clone bundles for each client.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     for name, summary, run in (
@@ -68,6 +68,7 @@ def _probe(options: argparse.Namespace) -> int:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
+    log = logfmt.events("steering")
     rounds = 0
 
     def is_over(seconds: float) -> bool:
@@ -82,25 +83,22 @@ def _probe(options: argparse.Namespace) -> int:
         systemd.notify("WATCHDOG=1")
         return over.wait(seconds)
 
-    def say(event: str, **fields: object) -> None:
-        print(logfmt.line(f"steering.{event}", **fields), flush=True)
-
     def keep_table() -> None:
         try:
             networks_file.write(options.config, config)
         except OSError as problem:
             # Sessions then build the table themselves.
-            say("networks-unwritten", reason=problem)
+            log("networks-unwritten", reason=problem)
 
     def refresh() -> None:
         while True:
-            provider_networks.refresh(config, say)
+            provider_networks.refresh(config, log)
             keep_table()
             if over.wait(provider_networks.INTERVAL):
                 return
 
     keep_table()
-    probe.run(config, say, is_over)
+    probe.run(config, log, is_over)
     return 0
 
 

@@ -47,7 +47,6 @@ def add_parser(subparsers: Any) -> None:
         help="move repositories to the current storage format",
         description="Storage formats: zstd, and the other requirements of new repositories.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     _command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import time
@@ -18,6 +17,7 @@ from hgfleet.replication import settings as replication_settings
 from hgfleet.webhooks import settings as webhook_settings
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Awaitable, Callable
 
     from nats.aio.client import Client
@@ -44,7 +44,6 @@ def add_parser(subparsers: Any) -> None:
         help="post push events to receivers",
         description="Posts push events to the receivers that the operators have set.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--config",
@@ -83,11 +82,6 @@ def add_parser(subparsers: Any) -> None:
         command.set_defaults(run=function)
 
 
-def say(event: str, **fields: object) -> None:
-    """Write one event to the journal."""
-    print(logfmt.line(f"webhooks.{event}", **fields), flush=True)
-
-
 def _run(options: argparse.Namespace) -> int:
     from hgfleet.webhooks import former_spool
     from hgfleet.webhooks.daemon import Daemon
@@ -96,7 +90,8 @@ def _run(options: argparse.Namespace) -> int:
     replication = replication_settings.load(options.replication)
     secrets = {one.name: webhook_settings.secret(one.name) for one in found.receivers}
     former = list(former_spool.read(found.spool))
-    service.run(Daemon(found, replication, secrets, say, former).run(), say)
+    log = logfmt.events("webhooks")
+    service.run(Daemon(found, replication, secrets, log, former).run(), log)
     return 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from hgfleet import cli
 from hgfleet.core import errors
+from hgfleet.core.subcommands import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +58,25 @@ def test_each_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
             cli.main([*words, "--help"])
         assert caught.value.code == 0
         assert "examples:" in capsys.readouterr().out
+
+
+def test_every_help_fills_sentences_and_keeps_examples(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each part, and of each command of it: all of them are parsers of one class."""
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        cli.main(["metrics", "--help"])
+    shown = capsys.readouterr().out
+    assert "Metrics of this host, in Prometheus' text format, out of\n" in shown
+    assert "\nexample" in shown
+    for part in cli.PARTS:
+        (parts,) = (
+            action.choices
+            for action in cli._parser([part])._actions
+            if isinstance(action.choices, dict)
+        )
+        assert type(parts[part]) is Parser
 
 
 def test_a_typo_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
