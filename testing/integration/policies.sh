@@ -41,14 +41,31 @@ registered() {
 # as PERSON GROUPS: who pushes from here on.
 as() { HGFLEET_USER=$1 HGFLEET_GROUPS=$2; export HGFLEET_USER HGFLEET_GROUPS; }
 
+# working LINE...: a clone of the server's repository, which is registered with these lines.
+working() {
+    registered "$@"
+    hg clone -q ssh://host/server work
+    cd work || return
+}
+
+# branched: the first push, of a changeset with src/main and secrets/key, and one of the branch stable.
+branched() {
+    mkdir src secrets
+    echo 1 > src/main
+    echo 1 > secrets/key
+    commit root
+    hg branch -q stable
+    echo 1 > version
+    commit stable
+    push --new-branch
+}
+
 # hostile LINE...: mallory works in a clone with the commands of a client that does not keep to what hg's
 # own do; the server's repository is registered with these lines.
 hostile() {
     printf '%s\n' '[extensions]' "hostile = $TESTDIR/hostile_client.py" >> "$HGRCPATH"
     as mallory staff
-    registered "$@"
-    hg clone -q ssh://host/server work
-    cd work || return
+    working "$@"
 }
 
 # push [OPTION...]: what the server says about a push, and nothing of what is the same each time.

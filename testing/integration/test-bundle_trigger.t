@@ -1,5 +1,6 @@
 The extension `bundle_trigger` notes for the bundle jobs which repositories were pushed to.
 
+  $ . $TESTDIR/pushed.sh
   $ mkdir spool
   $ cat > server.rc <<EOF
   > [extensions]
@@ -13,19 +14,8 @@ The extension `bundle_trigger` notes for the bundle jobs which repositories were
   > [phases]
   > publish = no
   > EOF
-  $ hg init tool
-  $ ln -s nowhere tool/.hg/clonebundles.manifest
-  $ hg init work
-  $ cd work
-  $ echo 1 > file
-  $ hg commit -qAm one
-  $ cat > ../ssh <<EOF
-  > #!/bin/sh
-  > HGRCPATH=$TESTTMP/server.rc HGFLEET_USER=\${WHO:-alice} HGFLEET_GROUPS=\${WHO:-staff} \\
-  >   exec hg -R $TESTTMP/tool serve --stdio
-  > EOF
-  $ chmod +x ../ssh
-  $ push() { hg push -q --config ui.ssh=$TESTTMP/ssh ssh://host/tool "$@"; }
+  $ prepared
+  $ ln -s nowhere ../tool/.hg/clonebundles.manifest
 
 A push is noted. So is another one, and one that only makes changesets public.
 
@@ -49,7 +39,7 @@ A push that is refused is not; a bookmark changes nothing that a bundle holds.
 
   $ echo 3 > file
   $ hg commit -qm three
-  $ WHO=mallory push 2>&1 | grep -o 'may not push'
+  $ WHO=mallory GROUP=guests push | grep -o 'may not push'
   may not push
   $ hg bookmark -r 0 here
   $ push -r 0 -B here

@@ -2,9 +2,7 @@ Policies about files: their size, and what they are.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working
   $ echo one > file
   $ commit one
   $ push

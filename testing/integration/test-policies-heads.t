@@ -2,9 +2,7 @@ Policies about the shape of the history: heads and merges.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff
-  $ registered 'policies = {"single-head": {}}'
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working 'policies = {"single-head": {}}'
   $ echo root > file
   $ commit root
   $ push

@@ -2,9 +2,7 @@ Rules about paths, and merges.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working
   $ mkdir src secrets
   $ echo 1 > src/main
   $ echo 1 > secrets/key

@@ -2,9 +2,7 @@ Policies and phases: what is secret counts on the day it comes, and on the day i
 
   $ . $TESTDIR/policies.sh
   $ as alice staff
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working
   $ echo root > file
   $ commit root
   $ echo hidden > hidden

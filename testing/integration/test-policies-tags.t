@@ -2,9 +2,7 @@ Rules say who may move tags. hg looks for a tag before it looks for a branch.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working
   $ echo 1 > file
   $ commit root
   $ hg branch -q stable

@@ -2,17 +2,8 @@ A closed tree: nothing lands for a while, and everybody reads why.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
-  $ mkdir src secrets
-  $ echo 1 > src/main
-  $ echo 1 > secrets/key
-  $ commit root
-  $ hg branch -q stable
-  $ echo 1 > version
-  $ commit 'stable'
-  $ push --new-branch
+  $ working
+  $ branched
   remote: added 2 changesets with 3 changes to 3 files
 
 A closed tree says why. Nobody pushes, not even a bookmark.

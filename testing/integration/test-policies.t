@@ -5,9 +5,7 @@ The extension `policies` refuses changesets that a repository's policies do not 
 
 Without policies nothing is looked at, and nothing logged.
 
-  $ registered
-  $ hg clone -q ssh://host/server work
-  $ cd work
+  $ working
   $ echo one > file
   $ commit one
   $ push

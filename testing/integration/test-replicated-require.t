@@ -1,21 +1,7 @@
 A site may refuse pushes that would be on one host alone (`replication-require`). The relay of this
 test gives the answer of a file.
 
-  $ cat > relay.py <<EOF
-  > import os, socket, sys
-  > server = socket.socket(socket.AF_UNIX)
-  > server.bind(sys.argv[1] + ".new")
-  > server.listen()
-  > server.settimeout(120)
-  > os.rename(sys.argv[1] + ".new", sys.argv[1])
-  > while True:
-  >     connection, _ = server.accept()
-  >     with open("asked", "ab") as file:
-  >         file.write(connection.makefile("rb").readline())
-  >     with open("answer", "rb") as file:
-  >         connection.sendall(file.read())
-  >     connection.close()
-  > EOF
+  $ . $TESTDIR/pushed.sh
   $ mkdir counters
   $ cat > server.rc <<EOF
   > [extensions]
@@ -31,18 +17,7 @@ test gives the answer of a file.
   > replication-wait = 0
   > replication-require = mirror
   > EOF
-  $ hg init tool
-  $ hg init work
-  $ cd work
-  $ echo 1 > file
-  $ hg commit -qAm one
-  $ cat > ../ssh <<EOF
-  > #!/bin/sh
-  > HGRCPATH=$TESTTMP/server.rc HGFLEET_USER=\${WHO:-alice} HGFLEET_GROUPS=\${GROUP:-staff} \\
-  >   exec hg -R $TESTTMP/tool serve --stdio
-  > EOF
-  $ chmod +x ../ssh
-  $ push() { hg push -q --config ui.ssh=$TESTTMP/ssh ssh://host/tool "$@" 2>&1; }
+  $ prepared
   $ stored() { hg -R ../tool log -r 'all()' -T '{desc}\n'; hg -R ../tool bookmarks -T '{bookmark}\n'; }
 
 Without a relay, a push is refused before its data is read.
@@ -56,11 +31,7 @@ Without a relay, a push is refused before its data is read.
 
 So it is while the broker is away, and without a mirror.
 
-  $ cd ..
-  $ python3 relay.py $TESTTMP/wake.sock > /dev/null 2>&1 & echo $! > relay.pid
-  $ while ! test -e wake.sock; do sleep 0.1; done
-  $ answer() { echo "$1" > $TESTTMP/answer; }
-  $ cd work
+  $ relay
   $ answer '{"broker": false, "visible": 2, "of": 2}'
   $ push
   abort: unexpected remote reply: each push needs a copy on a mirror here (replication_require), and the broker is away, or takes no pushes: nothing was changed; push again in a minute, or tell the operators

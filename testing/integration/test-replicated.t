@@ -1,21 +1,7 @@
 The extension `replicated` tells the pusher which mirrors show a push. The relay of this test gives
 the answer of a file; the push log is the one attribute that the extension reads.
 
-  $ cat > relay.py <<EOF
-  > import os, socket, sys
-  > server = socket.socket(socket.AF_UNIX)
-  > server.bind(sys.argv[1] + ".new")
-  > server.listen()
-  > server.settimeout(120)
-  > os.rename(sys.argv[1] + ".new", sys.argv[1])
-  > while True:
-  >     connection, _ = server.accept()
-  >     with open("asked", "ab") as file:
-  >         file.write(connection.makefile("rb").readline())
-  >     with open("answer", "rb") as file:
-  >         connection.sendall(file.read())
-  >     connection.close()
-  > EOF
+  $ . $TESTDIR/pushed.sh
   $ cat > recorded.py <<EOF
   > def reposetup(ui, repo):
   >     if repo.local():
@@ -31,16 +17,7 @@ the answer of a file; the push log is the one attribute that the extension reads
   > [hgfleet]
   > path = team/tool
   > EOF
-  $ hg init tool
-  $ hg init work
-  $ cd work
-  $ echo 1 > file
-  $ hg commit -qAm one
-  $ cat > ../ssh <<EOF
-  > #!/bin/sh
-  > HGRCPATH=$TESTTMP/server.rc exec hg -R $TESTTMP/tool serve --stdio
-  > EOF
-  $ chmod +x ../ssh
+  $ prepared
   $ push() {
   >   echo \$RANDOM$1 >> file; hg commit -qm "$1"
   >   hg push --config ui.ssh=$TESTTMP/ssh ssh://host/tool 2>&1 | grep 'remote: push'
@@ -62,11 +39,7 @@ Where no relay answers, the push goes on and says so.
 
 The relay reads which push it is, and the pusher reads the relay's answer.
 
-  $ cd ..
-  $ python3 relay.py $TESTTMP/wake.sock > /dev/null 2>&1 & echo $! > relay.pid
-  $ while ! test -e wake.sock; do sleep 0.1; done
-  $ answer() { echo "$1" > $TESTTMP/answer; }
-  $ cd work
+  $ relay
   $ answer '{"visible": 2, "of": 2, "seconds": 0.314, "slow": [], "down": [], "broker": true}'
   $ push three
   remote: push 42 recorded; visible on 2/2 mirrors in 0.31 s
