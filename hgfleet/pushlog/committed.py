@@ -18,7 +18,6 @@ from hgfleet.pushlog.record import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 JOURNAL: Final = "journal"
 """Name of the file of a running or broken transaction, in the store (core 7.2)."""
@@ -71,12 +70,7 @@ class CommittedLog:
     def __enter__(self) -> CommittedLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from hgfleet.pushlog.tables import Covered, Push, Selection
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 TAIL: Final = 512 * 1024
 """Bytes of records that a reader parses itself (some 1,000 pushes); more need an index."""
@@ -67,12 +66,7 @@ class View:
     def __enter__(self) -> View:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
