@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hgfleet.pushlog.confirming import Held
     from hgfleet.pushlog.facts import Facts
+    from hgfleet.pushlog.held_disk import Held
     from hgfleet.pushlog.record import Record
     from hgfleet.pushlog.writing import Origin
 
@@ -55,7 +55,7 @@ class Shared:
     """The verdicts of the policies about the transaction, for its record."""
 
     recorded: Recorded | None = None
-    """The record of the last transaction, on the disk, until somebody is told."""
+    """The record of the last transaction, on the disk, until the client is told."""
 
     held: Held | None = None
     """The disk, from the first transaction under a lock to the lock's release."""

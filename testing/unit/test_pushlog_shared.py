@@ -1,4 +1,4 @@
-"""State that extensions share: one of a repository, whatever view of it they see."""
+"""State that extensions share: one of a repository, for any view of it."""
 
 from __future__ import annotations
 
