@@ -104,7 +104,7 @@ def test_hosts_share_lines_that_differ_by_their_names(one: str, other: str, is_s
 def test_a_file_stands_once_with_its_hosts() -> None:
     same = "1\n2\n3\n4"
     assert paged(a=same, b=same, c=same)[:2] == ["=== /f  r", "f on all"]
-    # Lines that a host alone has, or lacks, have a head of their own.
+    # Lines that only some hosts have are under a head of their own.
     assert paged(a=same, b=same, c="1\n2\n3\n5") == [
         *("=== /f  r", "f on all", "  1", "  2", "  3"),
         *("f on small", "  4", "f on large", "  5"),
@@ -118,7 +118,7 @@ def test_a_file_stands_once_with_its_hosts() -> None:
 
 
 def test_a_page_has_all_of_each_host() -> None:
-    """In the order of the host, whatever other hosts have before, between and after."""
+    """In the order of the host, with any entries of other hosts before, between and after."""
     entries = {A: "1 2 3", B: "0 2 5 3 6", C: "4 2 5 3"}
     hosts = {
         host: [*map(Text, words.split()), Text(f"x\n{words}\ny\nz", "=== /f  r", "f")]

@@ -10,8 +10,8 @@ same text share a block:
       routes: [...]
 
 `on large` is every host of that inventory in the page's second line, `on all` is every host there.
-Lines that some hosts of a block lack are under an `on` of their own. A text that has little in
-common with that of other hosts is a block of its own.
+Lines that are missing on some hosts of a block are under an `on` of their own. A text that has
+little in common with the text of the other hosts is a block of its own.
 
 Texts are indented: the nearest line above that begins with a letter, which `git diff` shows in the
 heading of a hunk, names the file and its hosts.
