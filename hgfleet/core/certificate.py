@@ -18,15 +18,15 @@ END: Final = "-----END CERTIFICATE-----"
 
 
 def validities(pem: str) -> list[tuple[float, float]]:
-    """Return begin and end of all certificates of a PEM file, in seconds since 1970.
+    """Return the begin and the end of each certificate of a PEM file, in seconds since 1970.
 
-    Raises ValueError for a damaged one.
+    Raises ValueError for a damaged certificate.
     """
-    found = []
+    periods = []
     for block in pem.split(BEGIN)[1:]:
         body = block.partition(END)[0]
-        found.append(_validity(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{body}{END}\n")))
-    return found
+        periods.append(_validity(ssl.PEM_cert_to_DER_cert(f"{BEGIN}{body}{END}\n")))
+    return periods
 
 
 def _validity(der: bytes) -> tuple[float, float]:
@@ -44,15 +44,15 @@ def _validity(der: bytes) -> tuple[float, float]:
 
 def _moment(tag: int, text: str) -> float:
     if tag == UTC_TIME:
-        # Two digits: 50 to 99 are of the last century.
+        # A year of two digits: 50 to 99 stand for 1950 to 1999.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != GENERALIZED_TIME:
-        raise ValueError(f"got a time of the type {tag:#x}, expected one of RFC 5280")
+        raise ValueError(f"got a time of type {tag:#x}, expected one of RFC 5280")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def _element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
-    """Return the content of the first element, and what follows the element."""
+    """Return the content of the first element, and the bytes after the element."""
     if len(data) < 2 or (tag is not None and data[0] != tag):
         raise ValueError("not a certificate")
     size, start = data[1], 2

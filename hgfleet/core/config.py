@@ -11,8 +11,8 @@ Each error is a ConfigurationError that names the file, the setting, the value f
 expected: "/etc/hgfleet/steering.toml: timeout: got 'x', expected seconds from 0.1 to 60". A setting
 that `parse` does not take is refused, so a misspelt name never leaves a default in effect.
 
-Programs that start at every login use `Table`, so this module imports nothing slow: tomllib,
-pathlib and urllib are imported by the functions that need them.
+Programs that start at every login use `Table`, so this module imports nothing slow: the functions
+that need tomllib, pathlib and urllib import them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read(
     *,
     secret: bool = False,
 ) -> Result:
-    """Read a file of settings and refuse those that `parse` leaves.
+    """Read a file of settings and refuse settings that `parse` does not take.
 
     `contents` and `way_out` complete the error of a missing file. With `secret` no error shows a
     text of the file. Raises ConfigurationError.
@@ -73,10 +73,10 @@ def parse_table(
 
 
 class Table:
-    """A TOML table whose settings are taken out one by one.
+    """A TOML table from which settings are taken out, each by its getter.
 
-    A getter without a default raises ConfigurationError where the setting is missing. The settings
-    of a table below another have its name in errors: `refresh.share`.
+    A getter without a default raises ConfigurationError where the setting is missing. Errors give
+    the settings of a nested table by their full name: `refresh.share`.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class Table:
         return name in self._rest
 
     def names(self) -> Iterator[str]:
-        """Return the names of the settings that are left, for tables with names of the site."""
+        """Return the names of settings not taken yet, for tables whose keys the site chooses."""
         return iter(tuple(self._rest))
 
     def error(self, name: str, got: object, expected: str) -> ConfigurationError:
-        """Return the error for a setting of this table; `got` None stands for a missing one."""
-        found = "got nothing, " if got is None else f"got {got!r}, "
+        """Return the error for a setting of this table; `got` is None for a missing setting."""
+        actual = "got nothing, " if got is None else f"got {got!r}, "
         if self._secret and not isinstance(got, int | float | None):
-            found = ""
+            actual = ""
         where = ".".join(part for part in (self._name, name) if part)
-        return ConfigurationError(f"{self._path}: {where}: {found}expected {expected}")
+        return ConfigurationError(f"{self._path}: {where}: {actual}expected {expected}")
 
     def refuse_rest(self) -> None:
-        """Raise ConfigurationError for settings that nothing has taken, tables below included."""
+        """Raise ConfigurationError for settings that nothing has taken, nested tables included."""
         if self._rest:
             prefix = f"{self._name}." if self._name else ""
             names = ", ".join(f"{prefix}{name}" for name in sorted(self._rest))
@@ -143,7 +143,7 @@ class Table:
         """Take a list of texts. The list may be empty only where an empty default is given."""
         value = self._rest.pop(name, None if default is None else list(default))
         is_right = isinstance(value, list) and all(
-            isinstance(one, str) and one and one.isprintable() for one in value
+            isinstance(text, str) and text and text.isprintable() for text in value
         )
         if not is_right or (not value and default != ()):
             raise self.error(name, value, expected)
@@ -213,7 +213,7 @@ class Table:
     def url(self, name: str, default: str | None = None) -> str:
         """Take a URL of http or https, without a query and without a slash at its end.
 
-        No other scheme passes, so urllib never opens a `file:` URL of a setting.
+        Other schemes are refused, so urllib never opens a `file:` URL from the settings.
         """
         from urllib.parse import urlsplit
 
@@ -236,14 +236,14 @@ class Table:
         return self.url(name)
 
     def table(self, name: str) -> Table:
-        """Take a table [name]; an empty one where it is missing."""
+        """Take a table [name]; a missing table counts as empty."""
         value = self._rest.pop(name, {})
         if not isinstance(value, dict):
             raise self.error(name, value, f"a table [{name}]")
         return self._table(name, value)
 
     def tables(self, name: str, *, least: int = 0) -> tuple[Table, ...]:
-        """Take the tables [[name]]; none where they are missing, unless `least` demands some."""
+        """Take the tables [[name]], which may be missing unless `least` asks for some."""
         values = self._rest.pop(name, [] if not least else None)
         if (
             not isinstance(values, list)

@@ -4,11 +4,12 @@
     accepted seconds 4.1
     access 2
 
-A process adds under the lock of the folder and replaces the file, so a reader finds a complete one,
-and a killed process takes no count back. The folder is in RAM: a counter begins at 0 with the host,
-which Prometheus expects of counters. The names are words of the code.
+A process holds the lock of the folder while it replaces the file. A reader therefore finds a
+complete file, and a killed process loses no count of others. The folder is in RAM: counters start
+at 0 when the host boots, as Prometheus expects. Names of counters come from the code only.
 
-Key lookup counts too, twice at each login, so this module imports nothing slow: no `os`, no `json`.
+Key lookup adds to counters twice at each login, so this module imports nothing slow: no `os`, no
+`json`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ STEP_S: Final = 0.002
 MAX_BYTES: Final = 65_536
 
 MOST: Final = 2**53
-"""Above it a float cannot count."""
+"""Above this number a float skips integers."""
 
 
 def add(
@@ -38,8 +39,8 @@ def add(
 ) -> bool:
     """Add amounts to the counters of a file; return whether the lock was free in time.
 
-    Raises OSError, also where the folder is missing. A damaged file begins anew. `patience` is in
-    seconds, PATIENCE_S if it is None.
+    Raises OSError, also for a missing folder. Counters of a damaged file start at 0 again.
+    `patience` is in seconds; None stands for PATIENCE_S.
     """
     opened = posix.open(folder, posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
     try:
@@ -60,7 +61,7 @@ def add(
 def try_add(
     folder: str, name: str, amounts: Mapping[str, float], *, patience: float | None = None
 ) -> str | None:
-    """Add as `add` does, and never raise; return why nothing was counted, or None."""
+    """Add as `add` does, but never raise; return the reason if nothing was counted, else None."""
     try:
         done = add(folder, name, amounts, patience=patience)
     except (OSError, MemoryError) as problem:
@@ -69,41 +70,41 @@ def try_add(
 
 
 def parse(text: str | bytes) -> dict[str, float]:
-    """Read counters. Raises ValueError for damaged ones."""
+    """Parse a file of counters. Raises ValueError for a damaged file."""
     lines = (text if isinstance(text, str) else text.decode("ascii")).split("\n")
-    # The last line ends too: a file that was cut is damaged.
+    # The last line ends in a line feed, or the file was truncated.
     if len(lines) < 2 or lines.pop():
         raise ValueError("not a file of counters")
-    found = {}
+    counts = {}
     for line in lines:
         name, _, value = line.rpartition(" ")
         count = float(value)
         if not name or not 0 <= count < MOST:
             raise ValueError("not a file of counters")
-        found[name] = count
-    return found
+        counts[name] = count
+    return counts
 
 
 def at_most(seconds: float, bounds: tuple[float, ...], prefix: str = "") -> dict[str, float]:
-    """Return what a duration adds to the counters of a histogram, without the count of all."""
-    found = {f"{prefix}seconds": max(0.0, seconds)}
+    """Return the increments of a histogram's counters for a duration, without its total count."""
+    amounts = {f"{prefix}seconds": max(0.0, seconds)}
     for bound in bounds:
         if seconds <= bound:
-            found[f"{prefix}at most {bound:g} s"] = 1.0
+            amounts[f"{prefix}at most {bound:g} s"] = 1.0
             break
-    return found
+    return amounts
 
 
 def buckets(
     counts: Mapping[str, float], bounds: tuple[float, ...], prefix: str = ""
 ) -> tuple[tuple[float, float], ...]:
-    """Return for each upper bound how many durations are at most that, from such counters."""
+    """Return the cumulative buckets of a histogram: each bound with the number of durations."""
     total = 0.0
-    found = []
+    cumulative = []
     for bound in bounds:
         total += counts.get(f"{prefix}at most {bound:g} s", 0.0)
-        found.append((bound, total))
-    return tuple(found)
+        cumulative.append((bound, total))
+    return tuple(cumulative)
 
 
 def _line(name: str, value: float) -> str:

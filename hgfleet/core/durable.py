@@ -1,11 +1,11 @@
-"""Data on the disk before it is acknowledged: one call for all unsaved data of a file system.
+"""Durability: a single call writes all unsaved data of a file system to its disk.
 
 A transaction of hg writes many files and folders and syncs none of them. syncfs(2) writes the data
-and metadata of a file system, and concurrent calls share the work in the kernel: a sync that
-begins after a transaction has ended covers it, whichever process calls.
+and metadata of a whole file system, and the kernel shares the work between concurrent calls. A sync
+that begins after the end of a transaction covers that transaction, whichever process calls it.
 
-`[hgfleet] durable = no` in the hgrc of a host does without; pushes that were acknowledged in the
-last seconds before a power cut are lost then.
+`[hgfleet] durable = no` in the hgrc of a host turns this off. A power cut then loses pushes that
+were acknowledged in the last seconds before it.
 
 SSH sessions import this module, so it does without pathlib, and loads ctypes for the call only.
 """
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from typing import Final
 
 SETTING: Final = "durable"
-"""Of the section `hgfleet` of the hgrc."""
+"""The setting in section `hgfleet` of the hgrc."""
 
 _OFF: Final = frozenset({"no", "false", "0", "off", "never"})
 """As Mercurial reads booleans."""
 
 
 class Disk:
-    """The disk of a folder, opened before the writes that it is to confirm.
+    """The disk of a folder, opened before the writes whose safety it confirms.
 
-    Linux tells of a write that failed once to each descriptor that was open then. To one that was
-    opened later it tells only what no other descriptor has heard. So another process may hear of
-    the loss of these writes, and a descriptor that is opened after them hears of none.
+    Linux reports a failed write once to each descriptor that was open at the time of the failure. A
+    descriptor that is opened later gets the report only if no other descriptor had it before. So a
+    descriptor that is opened after the writes may miss their loss, because the sync of another
+    process has taken the report.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -43,9 +44,9 @@ class Disk:
         self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def sync(self) -> None:
-        """Have all data of the file system on its disk at the return (I/O).
+        """Write all data of the file system to its disk, and return when it is there (I/O).
 
-        Raises OSError: the disk has not confirmed writes since the opening, or the last sync.
+        Raises OSError if a write failed since this disk was opened or last synced.
         """
         import ctypes
 
@@ -55,11 +56,11 @@ class Disk:
             raise OSError(number, os.strerror(number), self.folder)
 
     def is_there(self) -> bool:
-        """Whether the folder is on this file system still; raises OSError where it is gone."""
+        """Whether the folder is still on this file system; raises OSError if it is gone."""
         return os.stat(self.folder).st_dev == os.fstat(self._descriptor).st_dev  # noqa: PTH116
 
     def close(self) -> None:
-        """Close it; again does nothing."""
+        """Close the descriptor; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -75,10 +76,10 @@ class Disk:
 
 
 class Kept:
-    """The disk of a folder for the life of a program, which confirms it again and again."""
+    """The disk of a folder for the life of a program that syncs it again and again."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Open it; a folder that is not there yet is opened when it is confirmed (I/O)."""
+        """Open the folder's disk, now or, for a missing folder, at the first sync (I/O)."""
         self._folder = os.fspath(folder)
         self._disk: Disk | None = None
         try:
@@ -87,7 +88,7 @@ class Kept:
             return
 
     def confirm(self) -> None:
-        """Sync as `Disk` does; raises HostError where the disk does not confirm (I/O)."""
+        """Sync as `Disk` does; raises HostError if the disk does not confirm (I/O)."""
         try:
             if self._disk is None or not self._disk.is_there():
                 # Another file system was mounted there.
@@ -104,10 +105,10 @@ class Kept:
 
 
 def sync(folder: str | os.PathLike[str]) -> None:
-    """Have all data of the folder's file system on its disk at the return (I/O).
+    """Write all data of the folder's file system to its disk, and return when it is there (I/O).
 
-    Raises OSError. Where other processes sync the same disk, a `Disk` that was opened before the
-    writes hears of their loss, and this may not.
+    Raises OSError. Where other processes sync the same disk, this function may miss the loss of
+    earlier writes; a `Disk` that was opened before the writes does not.
     """
     with Disk(folder) as disk:
         disk.sync()
@@ -119,7 +120,7 @@ def is_wanted(text: str) -> bool:
 
 
 def is_wanted_by(file: str | os.PathLike[str]) -> bool:
-    """Whether a host syncs before it acknowledges, by its hgrc; a host without one does (I/O)."""
+    """Whether a host syncs before it acknowledges, by its hgrc; without an hgrc it does (I/O)."""
     try:
         with open(file, encoding="utf-8", errors="replace") as opened:  # noqa: PTH123
             return is_wanted(opened.read())

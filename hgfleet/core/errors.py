@@ -1,8 +1,8 @@
-"""The errors of hgfleet: one class tree, an exit code per kind.
+"""The errors of hgfleet: a class tree with an exit code for each kind.
 
-A message is one sentence: the value found, the value expected, the way out. The codes are those of
-sysexits(3), so that units and scripts can tell "try again" (75) from "an operator has to change
-something" (65, 77, 78).
+A message is a sentence with the value found, the value expected and the way out. The codes are
+those of sysexits(3), so that units and scripts can tell "try again" (75) from "an operator has to
+change something" (65, 77, 78).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class HgfleetError(Exception):
 
 
 class UsageError(HgfleetError):
-    """The command line makes no sense (the code is argparse's own)."""
+    """The command line is wrong (argparse exits with the same code)."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Exchange of two files or folders in one system call, which Python has no function for."""
+"""Exchange of two files or folders in a single system call, for which Python has no function."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _EXCHANGE: Final = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def rename_exchange(one: Path, other: Path) -> None:
-    """Exchange two folders in one step: at no moment is either of them missing (Linux 3.15).
+def rename_exchange(first: Path, second: Path) -> None:
+    """Exchange two folders atomically: neither is missing at any moment (Linux 3.15).
 
-    Raises OSError, having changed nothing.
+    Raises OSError if nothing was changed.
     """
     done = _libc.renameat2(
-        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_EXCHANGE)
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_EXCHANGE)
     )
     if done:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(one))
+        raise OSError(number, os.strerror(number), str(first))

@@ -44,12 +44,12 @@ def replace_at(
 ) -> None:
     """Replace a file in the folder that the descriptor `folder` has open; see `replace`.
 
-    `mode` is set as given, past the umask; the group with the id `group` gets the file.
-    `durable` has content and rename on the disk at the return; files under /run, and those that the
-    next run makes again, do without.
-    `temporary` is the name of the new file until the rename. The lock or the unit that keeps two
-    writers apart is the caller's; a killed writer leaves the temporary file, and the next writer
-    removes it. O_EXCL keeps the content out of any file that lies there under that name.
+    `mode` is set as given, whatever the umask is; the group with the id `group` owns the file. With
+    `durable`, content and rename are on the disk at the return; files under /run and files that the
+    next run writes again need no such thing. `temporary` is the name of the new file until the
+    rename. The caller keeps two writers apart, by a lock or by its unit. A killed writer leaves the
+    temporary file, and the next writer removes it. O_EXCL keeps the content out of a file that
+    another program put there under that name.
     """
     temporary = temporary or f".{name}.new"
     with contextlib.suppress(FileNotFoundError):
@@ -79,7 +79,7 @@ def replace_link_at(folder: int, name: str, target: str) -> None:
 
 
 def sync(path: Path, mode: int | None = None) -> None:
-    """Have a file's content, or a folder's entries, on the disk; set the mode first, if given."""
+    """Sync a file's content, or a folder's entries, to the disk; set the mode first, if given."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if mode is not None:
@@ -110,7 +110,7 @@ def repository_of(name: str) -> str:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the exclusive lock of an open file unless another process has it; say whether it did."""
+    """Take the exclusive lock of an open file if it is free; return whether it was."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,9 +1,9 @@
-"""Formats of the state that outlives a release: what it writes, and what it reads.
+"""Formats of the state that outlives a release: the format it writes, and all that it reads.
 
 The build writes them to `formats.json` of the release (`docker/release/assemble.sh`), and
 `./deploy` refuses a release from which there is no way back (`ansible/deploy/formats.py`). A new
-format comes in two releases: the first one reads both and writes the former, the second one writes
-the new one. Caches are not listed: a release that cannot read one makes it anew.
+format takes two releases: the first reads both formats and still writes the old format, the second
+writes the new format. Caches are not listed: a release that cannot read a cache rebuilds it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Format(TypedDict):
 FORMATS: Final[dict[str, Format]] = {
     "compiled-registry": {"writes": 2, "reads": [2]},
     "dynamic-registry": {"writes": 1, "reads": [1]},
-    # Of the stream, which keeps messages for 7 days. The release before declares none, and reads 1.
+    # Of messages in the stream, which keeps them for 7 days. The release before declares no format,
+    # and reads 1.
     "message-id": {"writes": 2, "reads": [1, 2]},
     "push-record": {"writes": 1, "reads": [1]},
     "tokens": {"writes": 1, "reads": [1]},

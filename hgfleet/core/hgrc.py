@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def setting(text: str, wanted: str) -> str:
-    """Return the value of a setting; "" without one. No two sections have one of the same name."""
+    """Return the value of a setting, "" if it is missing. No name occurs in two sections."""
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name.strip() == wanted and value.strip():

@@ -1,8 +1,8 @@
-"""Identity of a repository: 32 hexadecimal digits, which say what a path cannot.
+"""Identity of a repository: 32 hexadecimal digits that outlive its path.
 
-A repository gets its identity at its creation, keeps it through renames, and loses it with its
-deletion; one that is made again at the same path has another. It is in the registry's entry, in a
-file of the repository's store, and in each record of its push log.
+A repository gets its identity when it is created, keeps it through renames, and takes it along when
+it is deleted. A repository that is created again at the same path has another identity. It is in
+the registry's entry, in a file of the repository's store, and in each record of its push log.
 
 Web workers and SSH sessions read it for each request, so this module imports nothing slow.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 NAME: Final = "identity"
-"""Of the file, in the store of a repository."""
+"""Name of the file with the identity, in the store of a repository."""
 
 FILE: Final = f".hg/store/{NAME}"
 
@@ -36,7 +36,7 @@ def is_identity(text: object) -> bool:
 
 
 def of(place: str | os.PathLike[str], directory: int | None = None) -> str:
-    """Return the identity of the repository at a place; "" where it has none, or no readable one.
+    """Return the identity of the repository at a place; "" if it is missing or not readable.
 
     With `directory`, an open folder, `place` is relative to it. A link is not followed.
     """
@@ -55,19 +55,19 @@ def of(place: str | os.PathLike[str], directory: int | None = None) -> str:
 
 
 def text(identity: str) -> str:
-    """Return the content of the file; raises ValueError for what is no identity."""
+    """Return the content of the file; raises ValueError if it is no identity."""
     if not is_identity(identity):
         raise ValueError(f"got {identity!r:.80}, expected {LENGTH} hexadecimal digits")
     return f"{identity}\n"
 
 
 def problem(place: str | os.PathLike[str], expected: str) -> str | None:
-    """Return why the repository at a place is not the one that is expected; None if it is.
+    """Return why the repository at a place is not the expected repository, or None if it is.
 
-    An entry without identity (`expected` is "") is that of a host whose registry has not arrived
-    yet, or of a release before: every repository is taken for it.
+    The registry entry has no identity (`expected` is "") on a host that has not received the
+    registry yet, or after a release before. Any repository matches such an entry.
     """
-    if not expected or (found := of(place)) == expected:
+    if not expected or (actual := of(place)) == expected:
         return None
-    got = f"repository {found}" if found else "a repository without identity"
+    got = f"repository {actual}" if actual else "a repository without identity"
     return f"{os.fspath(place)}: got {got}, expected {expected}; it is being brought to its place"

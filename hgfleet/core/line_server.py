@@ -1,4 +1,4 @@
-"""Questions and answers of one line each over a local socket, one of both a connection.
+"""Questions and answers over a local socket: a line each, a question and an answer per connection.
 
 The server is started by a socket unit of systemd. Everything about a question is bounded: its
 bytes, its time, the number of connections, and where it matters the user who may ask.
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MOST_CONNECTIONS: Final = 128
-"""At a time; each has a thread. Clients ask fewer."""
+"""Connections at a time, each with a thread; more than the clients ever open."""
 
 QUESTION_S: Final = 2.0
 """A client sends its question at once (seconds)."""
 
 STOP_S: Final = 5.0
-"""At the end, questions under way get that long (seconds)."""
+"""Time that questions in progress get when the server ends (seconds)."""
 
 _FIRST_SOCKET: Final = 3
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class ProtocolError(ValueError):
-    """A line that is not of the protocol; the message holds no part of the line."""
+    """A line that breaks the protocol; the message quotes nothing of the line."""
 
 
 def receive_line(connection: socket.socket, most: int, until: float | None = None) -> bytes:
@@ -57,7 +57,7 @@ def receive_line(connection: socket.socket, most: int, until: float | None = Non
         line, newline, rest = received.partition(b"\n")
         if newline:
             if rest:
-                raise ProtocolError("more than one line")
+                raise ProtocolError("several lines")
             return line
     raise ProtocolError("the line is too long")
 
@@ -81,8 +81,8 @@ def read_object(line: bytes) -> dict[str, Any]:
 def peer(connection: socket.socket) -> int:
     """Return the user id of the process at the other end, as the kernel has it."""
     size = _CREDENTIALS.size
-    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(_CREDENTIALS.unpack(said)[1])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 def listening(program: str) -> socket.socket:
@@ -93,9 +93,9 @@ def listening(program: str) -> socket.socket:
 
 
 class LineServer:
-    """Answers on a listening socket until told to stop.
+    """A server on a listening socket, which answers until it is stopped.
 
-    `answer` gets the line of a question, and returns the line of the answer with its line feed.
+    `answer` gets the line of a question and returns the line of the answer, with a line feed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LineServer:
         longest: int,
         users: frozenset[int] | None = None,
     ) -> None:
-        """Take `longest` bytes of a question, and questions of `users` (ids; None: all users)."""
+        """Accept questions of at most `longest` bytes from `users` (user ids; None for all)."""
         self._listening = listening
         self._answer = answer
         self._log = log
@@ -119,7 +119,7 @@ class LineServer:
 
     def serve(self) -> None:
         """Accept connections until `stop`."""
-        # accept() is woken by a signal, and looks at the flag now and then besides.
+        # A signal wakes accept(), which also checks the flag from time to time.
         self._listening.settimeout(0.5)
         while not self._stopped.is_set():
             try:
@@ -133,7 +133,7 @@ class LineServer:
                 self._stopped.wait(0.1)
                 continue
             if not self._places.acquire(blocking=False):
-                # The client takes the end of the connection for "unavailable".
+                # The client reads the end of the connection as "unavailable".
                 connection.close()
                 self._log(logfmt.line("busy", connections=MOST_CONNECTIONS))
                 continue
@@ -157,7 +157,7 @@ class LineServer:
         self.serve()
 
     def stop(self) -> None:
-        """Let `serve` end."""
+        """Make `serve` return."""
         self._stopped.set()
 
     def _converse(self, connection: socket.socket) -> None:
@@ -175,7 +175,7 @@ class LineServer:
         except (OSError, ProtocolError) as error:
             self._log(logfmt.line("protocol", error=error))
         except Exception:
-            # A defect. A traceback has no values of variables, so no secret.
+            # A defect. The traceback shows no values of variables, so no secrets.
             self._log(logfmt.line("crash", error=traceback.format_exc()[-logfmt.MAX_VALUE :]))
         finally:
             self._places.release()

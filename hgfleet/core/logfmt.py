@@ -1,4 +1,4 @@
-"""One structured line per event, for syslog and the journal: `event=key decision=deny ...`.
+"""Structured lines for syslog and the journal, a line per event: `event=key decision=deny ...`.
 
 Values come from unknown clients, so a value can never begin a new line or a new field, and its
 length is bounded.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Events = Callable[..., None]
 
 MAX_VALUE = 300
-"""Characters of one value; a client may send 256 KiB of command (one SSH packet)."""
+"""Most characters of a value; a client may send a command of 256 KiB (an SSH packet)."""
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+,=~-")
 
@@ -28,7 +28,7 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 def line(event: str, **fields: object) -> str:
     """Format one event. Durations are given in seconds, sizes in bytes; None is left out.
 
-    The id of the session or request that the thread works on is its last field.
+    The last field is the id of the session or request that the thread works on.
     """
     parts = [f"event={event}"]
     if "id" not in fields:
@@ -45,14 +45,14 @@ def _value(value: object) -> str:
         text = f"{text[:MAX_VALUE]}...({len(text)} characters)"
     if text and _PLAIN.issuperset(text):
         return text
-    # unicode_escape leaves printable ASCII alone and turns everything else, surrogates of
-    # undecodable bytes included, into \n, \x1b, \udcff and the like.
+    # unicode_escape keeps printable ASCII and turns everything else, surrogates of undecodable
+    # bytes included, into \n, \x1b, \udcff and the like.
     escaped = text.encode("unicode_escape", "surrogatepass").decode("ascii").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def to_syslog(identifier: str) -> Log:
-    """Return a function that writes one line to the system log under this identifier."""
+    """Return a function that writes a line to the system log under this identifier."""
     syslog.openlog(identifier, syslog.LOG_PID, syslog.LOG_AUTHPRIV)
     return lambda text: syslog.syslog(syslog.LOG_INFO, text)
 

@@ -14,7 +14,7 @@ MAX_PATH_LENGTH: Final = 200
 
 RESERVED_SEGMENTS: Final = frozenset(
     {
-        # Answered by the web part itself, before it looks for a repository.
+        # Names that the web part answers itself, before it looks for a repository.
         "api",
         "favicon.ico",
         "healthz",
@@ -23,7 +23,7 @@ RESERVED_SEGMENTS: Final = frozenset(
         "readyz",
         "robots.txt",
         "static",
-        # Kept free for later pages of the service: taking a name back from a repository breaks
+        # Kept free for future pages of the service: taking a name back from a repository breaks
         # every clone of it.
         "admin",
         "bundles",
@@ -35,7 +35,7 @@ RESERVED_SEGMENTS: Final = frozenset(
 """First segments of a URL that can never be a repository or namespace."""
 
 # .hg and .git would make a clone URL look like another tool's; .lock and .manifest are names of
-# files beside a repository (`<path>.manifest` is the clone bundle manifest of `<path>`).
+# files next to a repository (`<path>.manifest` is the clone bundle manifest of `<path>`).
 _REFUSED_SUFFIXES: Final = (".git", ".hg", ".lock", ".manifest")
 
 _LOWER: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
@@ -73,7 +73,7 @@ def is_group(name: str) -> bool:
 
 
 def group_problem(name: str) -> str | None:
-    """Return the expected form of a group's name, or None if this is one."""
+    """Return the expected form of a group's name, or None if the name has it."""
     if name == "public":
         return "the name of a group ('public' is not one; it is only a value of read)"
     if not is_group(name):
@@ -82,7 +82,7 @@ def group_problem(name: str) -> str | None:
 
 
 def path_problem(path: str) -> str | None:
-    """Return the expected form of a path of a repository or namespace, or None if this is one."""
+    """Return the expected form of a repository's or namespace's path, or None if the path fits."""
     if len(path) > MAX_PATH_LENGTH:
         return f"a path of at most {MAX_PATH_LENGTH} characters"
     segments = path.split("/")

@@ -1,4 +1,4 @@
-"""Paths of a host that several parts share. The roles write the same ones.
+"""Paths of a host that several parts share. The roles use the same paths.
 
 Texts, because programs that start at every login do without pathlib.
 """

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def due(begun: float, every: float, now: float) -> float:
-    """Return the seconds until the next work, by the begin of the last one. Pure.
+    """Return the seconds until the next run, given the begin of the last run. Pure.
 
-    Work that took longer than its interval is followed by the next one at once.
+    A run that took longer than the interval is followed by the next run at once.
     """
     return max(0.0, begun + every - now)
 
@@ -24,8 +24,9 @@ def due(begun: float, every: float, now: float) -> float:
 def repeat(work: Callable[[], object], every: float) -> NoReturn:
     """Do the work now, every so many seconds, and whenever the unit is reloaded.
 
-    `systemctl reload` returns when its work is done, and work is a sign of life for WatchdogSec=.
-    SIGHUP is blocked from here on, also in children: a reload during the work is followed by work.
+    `systemctl reload` returns when the work is done. Each run also resets the watchdog
+    (WatchdogSec=). SIGHUP is blocked from here on, in children too, so a reload that arrives during
+    a run leads to another run.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     systemd.notify("READY=1")

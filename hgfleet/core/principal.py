@@ -1,6 +1,6 @@
-"""Principal: a person who is established, and the things of that person; operator of a command.
+"""Principal: an authenticated person, the things the person owns, and the operator of a command.
 
-Apart from `names`, because dataclasses takes longer to import than a whole key lookup.
+Separate from `names`, because importing dataclasses takes longer than a whole key lookup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Owned(Protocol):
-        """A repository, entry, token or note with its owner; `owner_id` is "" where not known."""
+        """A repository, entry, token or note with its owner; `owner_id` is "" if unknown."""
 
         @property
         def owner(self) -> str | None:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
         @property
         def created(self) -> str:
-            """When the owner made it, RFC 3339 in UTC; "" where that is not known."""
+            """When the owner made it, RFC 3339 in UTC; "" if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,15 @@ class Principal:
     name: str
     groups: frozenset[str] = frozenset()
     person_id: str = ""
-    """The entryUUID of the person's entry; "" where the directory does not tell it."""
+    """The entryUUID of the person's entry; "" if the directory does not give it."""
 
     def owns(self, owned: Owned) -> bool:
         """Whether this person is the owner, and not another person with the owner's name.
 
-        A name is given again, a person id never. Where a thing has none, the name decides, unless
-        the thing is older than the person's entry in the directory: then a former person of the
-        name made it, or an operator binds it (`hgfleet owners`).
+        A name may be given to another person later, a person id never. If a thing has no person id,
+        the name decides, unless the thing is older than the person's entry in the directory: a
+        former person of the name made it then, until an operator binds it to this person (`hgfleet
+        owners`).
         """
         if owned.owner != self.name:
             return False

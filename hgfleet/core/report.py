@@ -1,4 +1,4 @@
-"""Progress of a run: sentences at a terminal, elsewhere one structured event a line."""
+"""Progress of a run: sentences at a terminal, structured events elsewhere, each on its line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMATS = ("auto", "text", "events")
 
 
 class Report:
-    """Writes each step to one stream, line by line, from any thread."""
+    """Writes each step as a line to a stream, from any thread."""
 
     def __init__(
         self, form: str = "auto", stream: TextIO | None = None, *, part: str = "bundles"
@@ -23,7 +23,7 @@ class Report:
         self._lock = threading.Lock()
 
     def step(self, event: str, repository: str, text: str, **fields: object) -> None:
-        """Report one step: `text` is for people; `fields` have seconds and bytes, not units."""
+        """Report a step: `text` is for people; `fields` are in seconds and bytes, without units."""
         line = f"{repository}: {text}"
         if self._events:
             line = logfmt.line(f"{self._part}.{event}", repository=repository, **fields)

@@ -1,8 +1,8 @@
 """Times that were stored and are read back: a time from the future counts as never. Pure.
 
-A clock that ran ahead and was set back, a damaged file, or a host that was taken over leaves such
-times. Taken as they are, they are the newest of all: a check of 2099 is never due again, and the
-alert about its age never fires.
+Such times come from a clock that ran ahead and was set back, from a damaged file, or from an
+intruder. Taken as they are, they would be newer than any other time: a check done in 2099 would
+never be due again, and the alert about its age would never fire.
 
 Hot paths import this module, so it imports nothing at run time.
 """
@@ -22,7 +22,7 @@ NEVER: Final = 0.0
 
 
 def is_future(stored: float, now: float, slack: float = SLACK_SECONDS) -> bool:
-    """Whether a time is later than the clock of the reader says, or is no number at all."""
+    """Whether a time is ahead of the reader's clock, or is no number."""
     return not stored <= now + slack
 
 
@@ -37,7 +37,7 @@ def age(stored: float, now: float, slack: float = SLACK_SECONDS) -> float:
 
 
 def past_moment(stored: datetime, now: datetime, slack: float = SLACK_SECONDS) -> datetime:
-    """Return a stored moment; the begin of 1970 for one from the future."""
+    """Return a stored moment; the begin of 1970 for a moment from the future."""
     if not is_future(stored.timestamp(), now.timestamp(), slack):
         return stored
     return stored.fromtimestamp(NEVER, stored.tzinfo)

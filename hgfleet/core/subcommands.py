@@ -1,4 +1,4 @@
-"""Subcommands of `hgfleet`: their parsers, and options that they share."""
+"""Subcommands of `hgfleet`: their parsers, and the options they share."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    # A leading @ stands for the abstract namespace.
+    # A leading @ means the abstract namespace.
     if address.startswith("@"):
         address = f"\0{address[1:]}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
@@ -24,6 +24,6 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def credential(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the file of a credential (LoadCredential=), there or not; None outside a unit."""
+    """Return the path of a credential (LoadCredential=), there or not; None outside a unit."""
     folder = environment.get("CREDENTIALS_DIRECTORY", "")
     return Path(folder, name) if folder else None

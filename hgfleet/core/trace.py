@@ -1,10 +1,10 @@
-"""Ids of sessions and requests: the same id is on each log line of one push or one clone.
+"""Ids of sessions and requests: each log line of a push or a clone has the same id.
 
-The first part that meets a client makes the id: the access shell for an SSH session, the proxy for
-an HTTPS request. Each part hands it on: the shell to hg in the environment, the session to the
-relay, the relay to mirrors in a header of the message, the proxy to nginx and nginx to the web
-worker in a header of the request. A part takes an id from another one only in its one form, because
-a header may come from a client.
+The first part that a client reaches makes the id: the access shell for an SSH session, the proxy
+for an HTTPS request. Each part passes the id on: the shell to hg in the environment, the session to
+the relay, the relay to mirrors in a header of the message, the proxy to nginx and nginx to the web
+worker in a header of the request. A part accepts an id only if it has the right form, because a
+header may come from a client.
 
 Imports nothing slow, not `os` either: it runs at every login.
 """
@@ -23,7 +23,7 @@ LENGTH: Final = 16
 probability of 0.4 %."""
 
 VARIABLE: Final = "HGFLEET_ID"
-"""Of the environment of hg."""
+"""The variable in the environment of hg."""
 
 _DIGITS: Final = frozenset("0123456789abcdef")
 _current: Final = ContextVar("hgfleet_id", default="")
@@ -40,7 +40,7 @@ def is_id(value: object) -> bool:
 
 
 def accepted(value: object) -> str:
-    """Return a value from another part if it is an id, else an empty text."""
+    """Return a value from another part if it is an id, else ""."""
     return str(value) if is_id(value) else ""
 
 
@@ -50,7 +50,7 @@ def begin(identity: str) -> None:
 
 
 def current() -> str:
-    """Return the id of the session or request of this thread, an empty text without one.
+    """Return the id of the session or request of this thread, "" outside of both.
 
     A process that a session starts finds the id in its environment.
     """

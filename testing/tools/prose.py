@@ -87,7 +87,6 @@ STILL_TO_COME: Final = {
     "hgfleet/auth": "one 17.6, alone 0.6, anew 0.9",
     "hgfleet/backup": "one 12.5, that of 2.6, alone 0.8, beside 1.9, meanwhile 0.7",
     "hgfleet/bundles": "one 11.5, that of 1.6, alone 0.5, beside 0.9, anew 0.7, meanwhile 0.4",
-    "hgfleet/core": "one 14.8, that of 0.5, beside 0.7, anew 0.9",
     "hgfleet/directory": "one 10.7, anew 0.5",
     "hgfleet/hg": "one 9.1, that of 1.4, alone 1.4, beside 0.6, anew 0.4, meanwhile 0.4",
     "hgfleet/integrity": "one 15.3, that of 2.0, beside 4.7, anew 2.7",
