@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def rename_exchange(first: Path, second: Path) -> None:
     """Exchange two folders atomically: neither is missing at any moment (Linux 3.15).
 
-    Raises OSError if nothing was changed.
+    Raises OSError, and leaves both in place then.
     """
     done = _libc.renameat2(
         _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_EXCHANGE)

@@ -44,7 +44,7 @@ def replace_at(
 ) -> None:
     """Replace a file in the folder that the descriptor `folder` has open; see `replace`.
 
-    `mode` is set as given, whatever the umask is; the group with the id `group` owns the file. With
+    `mode` is set as given, past the umask; the group with the id `group` owns the file. With
     `durable`, content and rename are on the disk at the return; files under /run and files that the
     next run writes again need no such thing. `temporary` is the name of the new file until the
     rename. The caller keeps two writers apart, by a lock or by its unit. A killed writer leaves the

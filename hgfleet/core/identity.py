@@ -1,8 +1,8 @@
 """Identity of a repository: 32 hexadecimal digits that outlive its path.
 
-A repository gets its identity when it is created, keeps it through renames, and takes it along when
-it is deleted. A repository that is created again at the same path has another identity. It is in
-the registry's entry, in a file of the repository's store, and in each record of its push log.
+A repository gets its identity when it is created, keeps it through renames, and gives it up only
+when it is deleted. A repository that is created again at the same path has another identity. It is
+in the registry's entry, in a file of the repository's store, and in each record of its push log.
 
 Web workers and SSH sessions read it for each request, so this module imports nothing slow.
 """
