@@ -71,7 +71,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "clone and push as a client, and show the public how that goes",
     ),
     "acme": ("hgfleet.acme.cli", "renew the certificate of this host's public names"),
-    "log": ("hgfleet.logs.cli", "follow one push or one clone through the logs of this host"),
+    "log": ("hgfleet.logs.cli", "follow a push or a clone through the logs of this host"),
     "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
 }
 

@@ -1,1 +1,1 @@
-"""Log lines of this host: their fields, and those of one session or one request by its id."""
+"""Log lines of this host: their fields, and the search for a session or a request by its id."""

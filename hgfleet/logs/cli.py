@@ -1,4 +1,4 @@
-"""`hgfleet log`: the log lines of one session, one request or one push, by its id."""
+"""`hgfleet log`: the log lines of a session, a request or a push, by its id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DAY_SECONDS: Final = 86400
 
 PASSES: Final = 3
-"""From the id of a session to its pushes, from there to other lines, and once more."""
+"""Searches: from the id of a session to its pushes, from its pushes to other lines, and again."""
 
 NOTHING: Final = 1
 """Exit code where no line has the id."""
@@ -28,7 +28,7 @@ NOTHING: Final = 1
 _EPILOG = """\
 examples:
   hgfleet log 1f2e3d4c5b6a7988                 the lines of a session or a request on this host
-  hgfleet log 1f2e3d4c5b6a7988 --days 7        also older ones
+  hgfleet log 1f2e3d4c5b6a7988 --days 7        older lines too
   hgfleet log 1f2e3d4c5b6a7988 --format json   one JSON object a line
   hgfleet log 7d0e...a1.42                     of a push, by `push=` of a log line
 
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
     """Add `hgfleet log`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "log",
-        help="follow one push or one clone through the logs of this host",
+        help="follow a push or a clone through the logs of this host",
         description="Prints the log lines of one session, one request or one push on this host: "
         "of sshd, hg, the relay, the applier, the proxy, nginx and the web workers.",
         epilog=_EPILOG,
@@ -67,12 +67,12 @@ def _run(options: argparse.Namespace) -> int:
     if os.geteuid() != 0:
         raise HostError("got a user other than root, who may not read all logs; run it as root")
     since = max(0.0, time.time() - options.days * DAY_SECONDS)
-    found = follow(wanted, since, Path("/"))
-    for entry in found:
+    entries = follow(wanted, since, Path("/"))
+    for entry in entries:
         print(entry.to_json() if options.format == "json" else entry.line())
-    if not found:
+    if not entries:
         print(_missing(options.names, options.days), file=sys.stderr)
-    return 0 if found else NOTHING
+    return 0 if entries else NOTHING
 
 
 def follow(wanted: frozenset[str], since: float, root: Path) -> list[Entry]:

@@ -1,8 +1,8 @@
-"""Entries of logs: the one form of a journal's line and of a request log's line. Pure.
+"""Entries of logs: a common form for lines of the journal and of request logs. Pure.
 
-A message is fields in `key=value` (`hgfleet.core.logfmt`), fields in JSON (the proxy, nginx, the
-web workers), or a sentence. Much of it comes from clients, so it is parsed as hostile input: a
-message has fields only if all of it has the form.
+A message consists of fields in `key=value` (`hgfleet.core.logfmt`), of fields in JSON (the proxy,
+nginx, the web workers), or of a sentence. Clients control much of its text, so it is parsed as
+hostile input: a message has fields only if the whole message has that form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PUSH: Final = re.compile(r"[0-9a-f]{32}\.[1-9][0-9]{0,17}")
-"""The name of a push: the identity of its repository, and its number there."""
+"""The name of a push: the identity of its repository, and its number in that repository."""
 
 LONGEST_SHOWN: Final = 4000
 """Characters of a message at a terminal."""
@@ -46,12 +46,12 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """The id of the session or request, an empty text without one."""
+        """The id of the session or request, "" if the entry has none."""
         return trace.accepted(self.fields.get("id"))
 
     @property
     def push(self) -> str:
-        """The name of the push, an empty text without one."""
+        """The name of the push, "" if the entry has none."""
         named = self.fields.get("push", "")
         return named if PUSH.fullmatch(named) else ""
 
@@ -79,20 +79,20 @@ def stamp(time: int) -> str:
 
 
 def fields_of(message: str) -> dict[str, str]:
-    """Return the fields of a message, none of a sentence."""
+    """Return the fields of a message; a sentence has none."""
     if message.startswith("{"):
         return _of_json(message)
     if not message.startswith("event="):
         return {}
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     end = 0
     while end < len(message):
         match = _FIELD.match(message, end)
-        if match is None or match[1] in found:
+        if match is None or match[1] in fields:
             return {}
-        found[match[1]] = _plain(match[2])
+        fields[match[1]] = _plain(match[2])
         end = match.end()
-    return found
+    return fields
 
 
 def _plain(value: str) -> str:
@@ -115,16 +115,16 @@ def _of_json(message: str) -> dict[str, str]:
 
 
 def of_journal(line: bytes) -> Entry | None:
-    """Read a line of `journalctl --output=json`; None for one that is no entry with a message."""
+    """Parse a line of `journalctl --output=json`; None if it is no entry with a message."""
     try:
         data: Any = json.loads(line)
-        said = data["MESSAGE"]
-        # The journal gives text that is not clean as a list of bytes.
-        message = bytes(said).decode("utf-8", "replace") if isinstance(said, list) else str(said)
+        text = data["MESSAGE"]
+        # The journal renders a message with unprintable characters as a list of bytes.
+        message = bytes(text).decode("utf-8", "replace") if isinstance(text, list) else str(text)
         time = int(data["__REALTIME_TIMESTAMP"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    # hg prints its lines by the name of the program; a service that prints its own has a unit.
+    # hg logs under the name of its program; a service that prints its lines has a unit.
     unit = str(data.get("_SYSTEMD_UNIT", "")).removesuffix(".service")
     identifier = str(data.get("SYSLOG_IDENTIFIER", ""))
     is_printed = data.get("_TRANSPORT") == "stdout"
@@ -133,16 +133,16 @@ def of_journal(line: bytes) -> Entry | None:
 
 
 def of_request_log(line: bytes, host: str, source: str) -> Entry | None:
-    """Read a line of a log of requests, in JSON; None for one that is no request."""
+    """Parse a line of a request log, in JSON; None if it is no request."""
     message = line.decode("utf-8", "replace").rstrip("\n")
-    found = fields_of(message)
+    fields = fields_of(message)
     try:
-        if "ended" in found:
-            seconds = float(found["ended"])
+        if "ended" in fields:
+            seconds = float(fields["ended"])
         else:
-            seconds = datetime.fromisoformat(found["time"]).timestamp()
+            seconds = datetime.fromisoformat(fields["time"]).timestamp()
         time = round(seconds * MICROSECONDS)
         stamp(time)
     except (KeyError, ValueError, OverflowError, OSError):
         return None
-    return Entry(time, host, source, message, found)
+    return Entry(time, host, source, message, fields)

@@ -1,9 +1,9 @@
-"""Which entries belong to a session, a request or a push, and what else to look for. Pure.
+"""Which entries belong to a session, a request or a push, and which other names to search. Pure.
 
-An entry belongs to an id if its field `id` is that id, or its field `push` is a push of that id's
-session. The session's line `event=push` has both, so an entry of a mirror is found also where its
-message did not name the session. sshd knows no id: its lines are found by address and port of the
-client, which the session's first line has.
+An entry belongs to an id if its field `id` is that id, or if its field `push` is a push of that
+id's session. The session's line `event=push` has both fields, so entries of a mirror are found even
+if their messages do not name the session. sshd does not know the id: its lines are found by address
+and port of the client, which the first line of the session has.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from hgfleet.logs.entry import Entry
 
 MOST_NAMES: Final = 100
-"""Names that one search follows: a session with more pushes shows the first of them."""
+"""Most names that a search follows: of a session with more pushes, the first are shown."""
 
 LOGIN_SECONDS: Final = 600
-"""Before a session's first line and after its last one, for the lines of its connection."""
+"""Time before a session's first line and after its last line, for the lines of its connection."""
 
 SSHD: Final = ("sshd", "sshd-session", "sshd-auth")
 """Programs of OpenSSH 10, by their identifiers in the journal."""
@@ -43,43 +43,43 @@ class Connection:
 
     @property
     def pattern(self) -> str:
-        """A regular expression of what sshd says of it."""
+        """A regular expression for sshd's lines about the connection."""
         return rf"\bfrom {re.escape(self.client)} port {self.port}\b"
 
 
 def names(given: Sequence[str]) -> frozenset[str]:
     """Check ids and names of pushes from a command line. Raises UsageError."""
-    for one in given:
-        if not (trace.is_id(one) or PUSH.fullmatch(one)):
+    for name in given:
+        if not (trace.is_id(name) or PUSH.fullmatch(name)):
             raise UsageError(
-                f"got {one!r:.80}, expected the id of a session or request (16 hexadecimal digits, "
-                "as a pusher reads it) or the name of a push (`push=` of a log line)"
+                f"got {name!r:.80}, expected the id of a session or request (16 hexadecimal "
+                "digits, as a pusher reads it) or the name of a push (`push=` of a log line)"
             )
     return frozenset(given)
 
 
 def pattern(wanted: Collection[str]) -> str:
-    """Return a regular expression that finds lines with one of the names."""
-    return "|".join(re.escape(one) for one in sorted(wanted))
+    """Return a regular expression that finds lines with any of the names."""
+    return "|".join(re.escape(name) for name in sorted(wanted))
 
 
 def belongs(entry: Entry, wanted: Collection[str]) -> bool:
-    """Whether an entry has one of the names in the field that is for it."""
+    """Whether an entry has any of the names in the field for such names."""
     return bool((entry.id and entry.id in wanted) or (entry.push and entry.push in wanted))
 
 
 def more(entries: Iterable[Entry], wanted: Collection[str]) -> frozenset[str]:
-    """Return the names of the entries and those that were wanted: ids of pushes, pushes of ids."""
-    found = frozenset(wanted)
+    """Return the wanted names and the names related to them: ids of pushes, and pushes of ids."""
+    known = frozenset(wanted)
     for entry in entries:
-        new = {name for name in (entry.id, entry.push) if name} - found
-        if belongs(entry, found) and len(found) + len(new) <= MOST_NAMES:
-            found |= new
-    return found
+        new = {name for name in (entry.id, entry.push) if name} - known
+        if belongs(entry, known) and len(known) + len(new) <= MOST_NAMES:
+            known |= new
+    return known
 
 
 def connections(entries: Iterable[Entry]) -> list[Connection]:
-    """Return the connections of sessions; an address or port that is none is left out."""
+    """Return the connections of sessions; a malformed address or port is left out."""
     times: dict[tuple[str, int], list[int]] = {}
     ids: dict[str, tuple[str, int]] = {}
     ordered = in_order(entries)
@@ -105,7 +105,7 @@ def _place(entry: Entry) -> tuple[str, int] | None:
 
 
 def is_of(entry: Entry, connection: Connection) -> bool:
-    """Whether an entry is sshd's about a connection."""
+    """Whether an entry is a line of sshd about a connection."""
     return (
         entry.source in SSHD
         and connection.begin <= entry.time <= connection.end
@@ -115,5 +115,5 @@ def is_of(entry: Entry, connection: Connection) -> bool:
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """Return entries by time, each once."""
-    unique = {(one.time, one.host, one.source, one.message): one for one in entries}
+    unique = {(entry.time, entry.host, entry.source, entry.message): entry for entry in entries}
     return [unique[key] for key in sorted(unique)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FIELDS: Final[Mapping[str, str]] = {
-    "event": "the event; those of the relay begin with `relay.`",
+    "event": "the event; events of the relay begin with `relay.`",
     "id": "the session (SSH) or the request (HTTPS), 16 hexadecimal digits, the same on all hosts",
     "push": "the push: identity of the push log of its repository, a dot, its number there",
     "repository": "path of the repository in the registry",

@@ -1,6 +1,6 @@
-"""Logs of this host that entries are read from: the journal, and files of requests (I/O).
+"""Logs of this host from which entries are read: the journal, and request logs (I/O).
 
-The journal is asked with exact matches of fields and a regular expression made of checked names.
+The journal is searched by exact matches of fields and by a regular expression of checked names.
 nginx and the web workers log requests to files, which are rotated and compressed.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hgfleet.logs.following import Connection
 
 IDENTIFIERS: Final = ("hgfleet-shell",)
-"""Of programs whose process may have ended before the journal looks for its unit."""
+"""Programs whose process may have ended before the journal looks for its unit."""
 
 UNITS: Final = ("hgfleet-relay", "hgfleet-applier", "hgfleet-web", "haproxy")
 
@@ -40,24 +40,26 @@ _NOTHING_FOUND: Final = 1
 
 
 def by_names(wanted: Collection[str], since: float, root: Path) -> list[Entry]:
-    """Return the entries since a time (seconds since 1970) that have one of the names.
+    """Return the entries since a time (seconds since 1970) that have any of the names.
 
     Raises HostError where a log of this host cannot be read.
     """
     matches = [f"SYSLOG_IDENTIFIER={name}" for name in IDENTIFIERS]
     for unit in UNITS:
         matches += ["+", f"_SYSTEMD_UNIT={unit}.service"]
-    said = following.pattern(wanted)
-    found = [one for one in _journal(matches, said, since) if following.belongs(one, wanted)]
-    return [*found, *requests(wanted, since, root)]
+    pattern = following.pattern(wanted)
+    entries = [
+        entry for entry in _journal(matches, pattern, since) if following.belongs(entry, wanted)
+    ]
+    return [*entries, *requests(wanted, since, root)]
 
 
 def of_connection(connection: Connection) -> list[Entry]:
     """Return sshd's entries about a connection. Raises HostError."""
     matches = [f"SYSLOG_IDENTIFIER={name}" for name in following.SSHD]
     begin, end = (time / MICROSECONDS for time in (connection.begin, connection.end))
-    found = _journal(matches, connection.pattern, begin, end)
-    return [entry for entry in found if following.is_of(entry, connection)]
+    entries = _journal(matches, connection.pattern, begin, end)
+    return [entry for entry in entries if following.is_of(entry, connection)]
 
 
 def _journal(
@@ -90,17 +92,17 @@ def _journal(
 
 
 def requests(wanted: Collection[str], since: float, root: Path) -> Iterator[Entry]:
-    """Yield the requests since a time that have one of the names. Raises HostError."""
-    needles = [one.encode("ascii") for one in wanted]
+    """Yield the requests since a time that have any of the names. Raises HostError."""
+    needles = [name.encode("ascii") for name in wanted]
     host = socket.gethostname()
     for source, (folder, name) in REQUEST_LOGS.items():
         for file in sorted((root / folder).glob(f"{name}*")):
             try:
                 if file.stat().st_mtime >= since:
-                    found = _of_file(file, needles, (host, source), since)
-                    yield from (one for one in found if following.belongs(one, wanted))
+                    entries = _of_file(file, needles, (host, source), since)
+                    yield from (entry for entry in entries if following.belongs(entry, wanted))
             except (FileNotFoundError, gzip.BadGzipFile, EOFError):
-                # Rotated at this moment: its lines are in the file of its other name.
+                # The file was rotated at this moment; its lines are read from the rotated file.
                 continue
             except OSError as error:
                 raise HostError(f"{file} cannot be read ({error}); be root") from error

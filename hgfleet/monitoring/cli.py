@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  hgfleet metrics show                the metrics of now
-  systemctl reload hgfleet-metrics    write those of now for the exporter; the unit runs `serve`
+  hgfleet metrics show                the current metrics
+  systemctl reload hgfleet-metrics    write them for the exporter now; the unit runs `serve`
 """
 
 
@@ -59,8 +59,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _write(file: Path) -> None:
-    found = facts.read(Path("/"), time.time())
-    files.replace(file, render(families.of(found)), durable=False)
-    for source, reason in sorted(found.unreadable.items()):
-        # The metric says which source it is, the journal why.
+    host = facts.read(Path("/"), time.time())
+    files.replace(file, render(families.of(host)), durable=False)
+    for source, reason in sorted(host.unreadable.items()):
+        # The metric names the source, the journal the reason.
         print(f"<4>{source}: {reason}", flush=True)

@@ -59,17 +59,19 @@ class Histogram:
     @property
     def samples(self) -> tuple[tuple[Mapping[str, str], float], ...]:
         """The counts of all series by bound."""
-        return tuple(sample for one in self.series for sample in one.samples())
+        return tuple(sample for series in self.series for sample in series.samples())
 
     def lines(self) -> list[str]:
         """Return the lines of the samples."""
-        found = []
-        for one in self.series:
-            labels = _labels(one.labels)
-            found += [f"{self.name}_bucket{_labels(le)} {value!r}" for le, value in one.samples()]
-            found += [f"{self.name}_sum{labels} {one.sum!r}"]
-            found += [f"{self.name}_count{labels} {one.count!r}"]
-        return found
+        lines = []
+        for series in self.series:
+            labels = _labels(series.labels)
+            lines += [
+                f"{self.name}_bucket{_labels(le)} {value!r}" for le, value in series.samples()
+            ]
+            lines += [f"{self.name}_sum{labels} {series.sum!r}"]
+            lines += [f"{self.name}_count{labels} {series.count!r}"]
+        return lines
 
 
 def single(name: str, text: str, value: float) -> Family:
@@ -80,7 +82,7 @@ def single(name: str, text: str, value: float) -> Family:
 def labelled(
     name: str, text: str, label: str, values: Mapping[str, float], kind: str = GAUGE
 ) -> Family:
-    """Return a metric with one label, sorted by its value."""
+    """Return a metric with a single label, sorted by its value."""
     samples = tuple(({label: key}, float(value)) for key, value in sorted(values.items()))
     return Family(name, text, samples, kind)
 
@@ -88,10 +90,10 @@ def labelled(
 def render(families: Iterable[Family | Histogram]) -> str:
     """Render metrics, each with its help and its type."""
     lines = []
-    for one in families:
-        if one.samples:
-            lines += [f"# HELP {one.name} {one.help}", f"# TYPE {one.name} {one.kind}"]
-            lines += one.lines()
+    for family in families:
+        if family.samples:
+            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+            lines += family.lines()
     return "".join(f"{line}\n" for line in lines)
 
 

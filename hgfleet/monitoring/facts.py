@@ -1,7 +1,8 @@
 """Facts about this host: the files in which its parts record their state, read as they are (I/O).
 
-Each source is read by itself. A missing file is a part that the host does not have; one that cannot
-be read or understood is named in `unreadable`, and costs no other source its metrics.
+Each source is read by itself. A missing file means that the host does not have that part. A source
+that cannot be read or parsed is named in `unreadable`, and the metrics of other sources are not
+affected.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _release(root: Path, facts: Facts) -> None:
 def _certificates(root: Path, facts: Facts) -> None:
     served = dict(CERTIFICATES)
     if (root / ACME).exists():
-        # Without its settings, a certificate that is left there is not in use.
+        # Without settings of ACME, a certificate that was left there is not in use.
         served["acme/cert.pem"] = ACME_CERTIFICATE
         if not (root / ACME_CERTIFICATE).exists():
             raise ValueError(f"/{ACME_CERTIFICATE} is missing")
@@ -149,8 +150,8 @@ def _certificates(root: Path, facts: Facts) -> None:
 
 
 def _units(root: Path, facts: Facts) -> None:
-    found = (link.name for link in (root / UNITS).glob("*.wants/*"))
-    facts.enabled = frozenset(name for name in found if name.startswith(SERVERS))
+    names = (link.name for link in (root / UNITS).glob("*.wants/*"))
+    facts.enabled = frozenset(name for name in names if name.startswith(SERVERS))
 
 
 def _drain(root: Path, facts: Facts) -> None:
@@ -164,7 +165,7 @@ def _backup(root: Path, facts: Facts) -> None:
     settings = load_backup(root / BACKUP)
     folder = root / settings.state.relative_to("/")
     if settings.pruned:
-        # It has no state of its own.
+        # The probe has no state of its own.
         checks = record.load(folder, record.PACKS)
         facts.packs = {
             host: packs.checked(checks.get(host, {}), facts.now) for host in settings.pruned
@@ -188,36 +189,36 @@ def _integrity(root: Path, facts: Facts) -> None:
 
 
 def _pushes(root: Path, facts: Facts) -> None:
-    found = _counts(root / COUNTERS, push_outcome.FILE)
-    facts.pushes = push_outcome.of(found) if found is not None else None
+    counts = _counts(root / COUNTERS, push_outcome.FILE)
+    facts.pushes = push_outcome.of(counts) if counts is not None else None
 
 
 def _lookups(root: Path, facts: Facts) -> None:
-    found = _counts(root / LOOKUPS, lookup_counts.FILE)
-    facts.lookups = lookup_counts.Lookups(found) if found is not None else None
+    counts = _counts(root / LOOKUPS, lookup_counts.FILE)
+    facts.lookups = lookup_counts.Lookups(counts) if counts is not None else None
 
 
 def _sessions(root: Path, facts: Facts) -> None:
-    found = _counts(root / COUNTERS, session_counts.FILE)
-    facts.sessions = session_counts.Sessions(found) if found is not None else None
+    counts = _counts(root / COUNTERS, session_counts.FILE)
+    facts.sessions = session_counts.Sessions(counts) if counts is not None else None
 
 
 def _clones(root: Path, facts: Facts) -> None:
-    found = _counts(root / COUNTERS, clone_counts.FILE)
-    if found is not None:
-        facts.clones["ssh"] = clone_counts.Answers(found)
+    counts = _counts(root / COUNTERS, clone_counts.FILE)
+    if counts is not None:
+        facts.clones["ssh"] = clone_counts.Answers(counts)
 
 
 def _requests(root: Path, facts: Facts) -> None:
-    # Web workers have one file for both.
-    found = _counts(root / WEB, request_counts.FILE)
-    if found is not None:
-        facts.requests = request_counts.Requests(found)
-        facts.clones["https"] = clone_counts.Answers(found)
+    # Web workers have a single file for both.
+    counts = _counts(root / WEB, request_counts.FILE)
+    if counts is not None:
+        facts.requests = request_counts.Requests(counts)
+        facts.clones["https"] = clone_counts.Answers(counts)
 
 
 def _counts(folder: Path, name: str) -> Mapping[str, float] | None:
-    """Read counters, which are a folder alone before the first count; None without the folder."""
+    """Read counters. The folder without a file means no counts yet; None without the folder."""
     try:
         return counters.parse(_content(folder / name))
     except FileNotFoundError:
@@ -241,10 +242,10 @@ def _replication(root: Path, facts: Facts) -> None:
 
 def _steering(root: Path, facts: Facts) -> None:
     file = root / STEERING
-    found = health.parse(file.read_text("utf-8"))
-    if found is None:
+    state = health.parse(file.read_text("utf-8"))
+    if state is None:
         raise ValueError(f"{file}: not the state of a prober")
-    facts.steering = found
+    facts.steering = state
     with health.objects_file(file).open("rb") as lines:
         facts.dead_objects = sum(line.split(b" ", 2)[1:2] == [b"dead"] for line in lines)
 

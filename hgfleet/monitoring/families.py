@@ -1,8 +1,9 @@
 """Metrics of this host out of its facts. Pure.
 
 Names follow Prometheus' conventions: `hgfleet_*`, base units, times in seconds since 1970 (a query
-for an age is `time() - ..._timestamp_seconds`). Labels have values of the inventory or of a list of
-this code, never a user; the one for repositories has the busiest public ones.
+for an age is `time() - ..._timestamp_seconds`). Labels have values from the inventory or from a
+list in this code, never the name of a user. The label for repositories has only the busiest public
+repositories.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
     from hgfleet.steering.health import Health
 
 WEB: Final = "hgfleet-web.service"
-"""The unit of a web host, the one kind of host that can be drained."""
+"""The unit of a web host, the only kind of host that can be drained."""
 
 SSH: Final = "hgfleet-sshd.service"
-"""The unit of a host that people push to. Copies of repositories count refused pushes at most."""
+"""The unit of a host that people push to. Other hosts with copies of repositories can only count
+refused pushes."""
 
 BUNDLES: Final = "hgfleet-bundles.timer"
 INTEGRITY: Final = "hgfleet-integrity.timer"
 PROBES: Final = "hgfleet-probes.service"
-"""Units of jobs: a host with one of them has its metrics, also before the first run."""
+"""Units of jobs: a host with such a unit has the job's metrics, even before the first run."""
 
 DAY_SECONDS: Final = 86_400
 
@@ -43,22 +45,22 @@ ENDS: Final = frozenset(
         "hgfleet_certificate_expiry_timestamp_seconds",
         "hgfleet_web_drain_end_timestamp_seconds",
         "hgfleet_replication_lease_end_timestamp_seconds",
-        # Its alert is about a recent time, so a time from the future has it fire.
+        # The alert fires for a recent time, and therefore for a time from the future, too.
         "hgfleet_bundles_last_corrupt_timestamp_seconds",
     }
 )
-"""Times that lie in the future as a rule, and those for which never would be no alarm."""
+"""Times that usually lie in the future, and times for which "never" would raise no alarm."""
 
 
 def of(facts: Facts) -> list[Family | Histogram]:
-    """Return every metric that the facts have a value for; times from the future are 0, never."""
-    return [_past(one, facts.now) for one in _of(facts)]
+    """Return every metric that the facts have a value for; a time from the future becomes 0."""
+    return [_past(family, facts.now) for family in _of(facts)]
 
 
 def _past(family: Family | Histogram, now: float) -> Family | Histogram:
-    """Return a family with `NEVER` for each time of something that is later than the clock.
+    """Return a family in which each time later than the clock is replaced by `NEVER`.
 
-    An alert asks how long ago such a time is, and would stay silent up to that time.
+    An alert computes the age of such a time, and would stay silent until the clock reaches it.
     """
     is_end = family.name in ENDS
     if isinstance(family, Histogram) or is_end or not family.name.endswith("_timestamp_seconds"):
@@ -120,7 +122,7 @@ def _host(facts: Facts) -> Iterator[Family]:
         )
         yield single(
             "hgfleet_web_drain_end_timestamp_seconds",
-            "End of the drain; 0 without one, or for one that an operator ends.",
+            "End of the drain; 0 without a drain, or if an operator has to end it.",
             until or 0,
         )
 
@@ -129,8 +131,8 @@ def drained_until(text: str | None) -> float | None:
     """Return the end of a drain, 0 if only an operator ends it; None without a drain."""
     if text is None:
         return None
-    _, found, until = text.strip().partition("until=")
-    return float(until) if found and until.isdecimal() else 0.0
+    _, separator, until = text.strip().partition("until=")
+    return float(until) if separator and until.isdecimal() else 0.0
 
 
 def _backup(backup: Backup, now: float) -> Iterator[Family]:
@@ -153,7 +155,7 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
     repositories = runs.get("repositories", {})
     yield single("hgfleet_backup_repositories", "Repositories with a backup.", len(repositories))
     if repositories or drills:
-        times = [stored_time.past(float(one.get("time", 0)), now) for one in drills.values()]
+        times = [stored_time.past(float(drill.get("time", 0)), now) for drill in drills.values()]
         yield single(
             "hgfleet_backup_last_drill_timestamp_seconds",
             "Start of the last restore of a drill; 0 before the first.",
@@ -163,15 +165,15 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
         "hgfleet_backup_failed_drills",
         "Repositories whose last drill could not restore their backup.",
         sum(
-            "error" in (exposure.drill_of(one, drills.get(path)) or {})
-            for path, one in repositories.items()
+            "error" in (exposure.drill_of(repository, drills.get(path)) or {})
+            for path, repository in repositories.items()
         ),
     )
     unproven = [
         path
-        for path, one in repositories.items()
+        for path, repository in repositories.items()
         if exposure.of(
-            path, 0, one, drills.get(path), mirrors=0, now=now, drill_days=backup.drill_days
+            path, 0, repository, drills.get(path), mirrors=0, now=now, drill_days=backup.drill_days
         ).reason
     ]
     yield single(
@@ -181,7 +183,7 @@ def _backup(backup: Backup, now: float) -> Iterator[Family]:
     )
 
 
-def _packs(found: Mapping[str, Checked], refused: Mapping[str, bool]) -> Iterator[Family]:
+def _packs(checks: Mapping[str, Checked], refused: Mapping[str, bool]) -> Iterator[Family]:
     """Of the backups of other hosts, which this host prunes."""
     label = "backed_up_host"
     yield labelled(
@@ -194,25 +196,25 @@ def _packs(found: Mapping[str, Checked], refused: Mapping[str, bool]) -> Iterato
         "hgfleet_backup_last_check_timestamp_seconds",
         "Time of the last check of a host's packs in the store; 0 before the first.",
         label,
-        {host: one.time for host, one in found.items()},
+        {host: check.time for host, check in checks.items()},
     )
     yield labelled(
         "hgfleet_backup_packs_oldest_read_timestamp_seconds",
         "Earliest time at which a part of a host's packs was last read.",
         label,
-        {host: one.oldest for host, one in found.items() if one.time},
+        {host: check.oldest for host, check in checks.items() if check.time},
     )
     yield labelled(
         "hgfleet_backup_corrupt_packs",
         "Packs of a host that are corrupt and not repaired yet.",
         label,
-        {host: one.broken for host, one in found.items()},
+        {host: check.broken for host, check in checks.items()},
     )
     yield labelled(
         "hgfleet_backup_check_errors",
         "Errors that the last check of a host's backups found, in packs or beside them.",
         label,
-        {host: one.errors for host, one in found.items()},
+        {host: check.errors for host, check in checks.items()},
     )
 
 
@@ -233,7 +235,7 @@ def _bundles(record: Record | None, corrupt: Mapping[str, float]) -> Iterator[Fa
             record.incomplete,
         ),
         ("repositories", "Repositories that should have clone bundles.", record.repositories),
-        ("covered_repositories", "Those of them with a verified one.", record.covered),
+        ("covered_repositories", "Repositories with a verified clone bundle.", record.covered),
     ):
         yield single(f"hgfleet_bundles_{name}", text, max(0, value))
     if record.newest:
@@ -256,38 +258,40 @@ def _bundles(record: Record | None, corrupt: Mapping[str, float]) -> Iterator[Fa
     yield from traffic_families.of_repositories(record.busiest)
     yield labelled(
         "hgfleet_bundles_last_corrupt_timestamp_seconds",
-        "Time at which a store, or the disk of pull bundles, last returned a corrupt one; else 0.",
+        "Time when a store, or the disk of pull bundles, last returned a corrupt bundle; else 0.",
         "place",
         corrupt,
     )
 
 
-def _integrity(found: Figures | None) -> Iterator[Family]:
+def _integrity(verification: Figures | None) -> Iterator[Family]:
     yield single(
         "hgfleet_integrity_last_run_timestamp_seconds",
         "End of the last run that verified repositories by the schedule; 0 before the first.",
-        found.ended if found else 0,
+        verification.ended if verification else 0,
     )
-    if found is None:
+    if verification is None:
         return
     yield single(
-        "hgfleet_integrity_repositories", "Repositories on this host's disk.", found.repositories
+        "hgfleet_integrity_repositories",
+        "Repositories on this host's disk.",
+        verification.repositories,
     )
     yield single(
         "hgfleet_integrity_corrupt_repositories",
         "Repositories that the last verification found corrupt.",
-        found.corrupt,
+        verification.corrupt,
     )
     yield single(
         "hgfleet_integrity_period_seconds",
         "Time within which the schedule verifies each repository.",
-        found.days * DAY_SECONDS,
+        verification.days * DAY_SECONDS,
     )
-    if found.repositories:
+    if verification.repositories:
         yield single(
             "hgfleet_integrity_oldest_verification_timestamp_seconds",
             "Earliest of the last verifications; of a new repository the time since it is there.",
-            found.oldest,
+            verification.oldest,
         )
 
 
@@ -301,7 +305,7 @@ def _steering(health: Health, facts: Facts) -> Iterator[Family]:
         "hgfleet_steering_endpoint_up",
         "Whether clients are sent to an endpoint of clone bundles.",
         "endpoint",
-        {name: one.is_up for name, one in health.endpoints.items()},
+        {name: endpoint.is_up for name, endpoint in health.endpoints.items()},
     )
     yield single(
         "hgfleet_steering_dead_objects",

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from hgfleet.probes.history import History
 
 
-def of(found: Mapping[str, History], *, shows_page: bool) -> Iterator[Family]:
-    """Yield the metrics of each probe, and of the status page where there is one."""
+def of(histories: Mapping[str, History], *, shows_page: bool) -> Iterator[Family]:
+    """Yield the metrics of each probe, and of the status page if there is such a page."""
     yield Family(
         "hgfleet_probes_total",
         "Attempts of a probe by their result.",
         tuple(
             ({"probe": probe, "result": result}, float(count))
-            for probe, one in found.items()
+            for probe, history in histories.items()
             for result, count in (
-                ("succeeded", one.total.succeeded),
-                ("failed", one.total.failed),
+                ("succeeded", history.total.succeeded),
+                ("failed", history.total.failed),
             )
         ),
         COUNTER,
@@ -32,31 +32,31 @@ def of(found: Mapping[str, History], *, shows_page: bool) -> Iterator[Family]:
         "hgfleet_probe_seconds_total",
         "Duration of the succeeded attempts of a probe.",
         "probe",
-        {probe: one.total.seconds for probe, one in found.items()},
+        {probe: history.total.seconds for probe, history in histories.items()},
         COUNTER,
     )
-    last = {probe: one.results[-1] for probe, one in found.items() if one.results}
+    last = {probe: history.results[-1] for probe, history in histories.items() if history.results}
     yield labelled(
         "hgfleet_probe_last_run_timestamp_seconds",
         "Begin of the last attempt of a probe; 0 before the first.",
         "probe",
-        {probe: last[probe].time if probe in last else 0 for probe in found},
+        {probe: last[probe].time if probe in last else 0 for probe in histories},
     )
     yield labelled(
         "hgfleet_probe_success",
         "Whether the last attempt of a probe succeeded.",
         "probe",
-        {probe: one.seconds is not None for probe, one in last.items()},
+        {probe: result.seconds is not None for probe, result in last.items()},
     )
     yield labelled(
         "hgfleet_probe_duration_seconds",
         "Duration of the last attempt of a probe, if it succeeded.",
         "probe",
-        {probe: one.seconds for probe, one in last.items() if one.seconds is not None},
+        {probe: result.seconds for probe, result in last.items() if result.seconds is not None},
     )
     if shows_page:
         yield single(
             "hgfleet_status_page_uploaded_timestamp_seconds",
             "Time of the last upload of the status page; 0 before the first.",
-            found[CLONE].uploaded,
+            histories[CLONE].uploaded,
         )

@@ -46,14 +46,14 @@ def of(state: Mapping[str, Any]) -> Iterator[Family]:
         ("waiting_pushes", "Pushes that wait on a mirror.", "waiting"),
         ("parked_repositories", "Repositories that a mirror has parked.", "parked"),
     ):
-        values = {mirror: one.get(key) or 0 for mirror, one in mirrors.items()}
+        values = {mirror: mirror_state.get(key) or 0 for mirror, mirror_state in mirrors.items()}
         yield labelled(f"hgfleet_replication_mirror_{name}", text, "mirror", values)
 
 
 def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
     yield single(
         "hgfleet_replication_caught_up",
-        "Whether this mirror has compared itself, and no repository is late, parked ones apart.",
+        "Whether this mirror has compared itself, and only parked repositories are late.",
         state.get("caught_up") is True,
     )
     yield single(
@@ -93,7 +93,7 @@ def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
 def _refused(reasons: Mapping[str, Any]) -> Family:
     return labelled(
         "hgfleet_replication_document_refused",
-        "Whether the registry, or the tokens, are older ones than this host had, and refused.",
+        "Whether the registry or the tokens were refused as older than this host's.",
         "document",
         {name: name in reasons for name in ("registry", "tokens")},
     )

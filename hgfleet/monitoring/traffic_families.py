@@ -1,6 +1,7 @@
 """Metrics of the requests of clients: logins, sessions, pushes, clones, requests over HTTPS. Pure.
 
-Each comes from counts of the code's own words, 0 included: `increase()` sees the first one too.
+Each metric starts at 0 for every label value the code knows, so `increase()` counts the first
+request too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def of(facts: Facts, *, takes_ssh: bool, takes_https: bool) -> Iterator[Family |
     if takes_https and facts.requests is not None:
         yield from _requests(facts.requests)
     takes = {"ssh": takes_ssh, "https": takes_https}
-    clones = {transport: one for transport, one in facts.clones.items() if takes[transport]}
+    clones = {transport: counts for transport, counts in facts.clones.items() if takes[transport]}
     if clones:
         yield from _clones(clones)
 
@@ -52,15 +53,15 @@ def of_repositories(busiest: Mapping[str, Activity]) -> Iterator[Family]:
             f"hgfleet_repository_last_day_{name}",
             f"{text} a repository in the day before the last run of the bundle jobs, on this host.",
             "repository",
-            {path: value(one) for path, one in busiest.items()},
+            {path: value(activity) for path, activity in busiest.items()},
         )
 
 
-def _lookups(found: Lookups) -> Iterator[Family | Histogram]:
-    denied = {reason: found.by_reason[reason] for reason in lookup_counts.DENIED}
-    failed = {reason: found.by_reason[reason] for reason in lookup_counts.FAILED}
+def _lookups(lookups: Lookups) -> Iterator[Family | Histogram]:
+    denied = {reason: lookups.by_reason[reason] for reason in lookup_counts.DENIED}
+    failed = {reason: lookups.by_reason[reason] for reason in lookup_counts.FAILED}
     results = {
-        "allowed": found.by_reason[lookup_counts.ALLOWED],
+        "allowed": lookups.by_reason[lookup_counts.ALLOWED],
         "denied": sum(denied.values()),
         "failed": sum(failed.values()),
     }
@@ -88,17 +89,17 @@ def _lookups(found: Lookups) -> Iterator[Family | Histogram]:
     yield Histogram(
         "hgfleet_key_lookup_duration_seconds",
         "Time of lookups, without the start of their program.",
-        (Series(found.buckets, found.count, found.seconds),),
+        (Series(lookups.buckets, lookups.count, lookups.seconds),),
     )
 
 
-def _sessions(found: Sessions) -> Iterator[Family | Histogram]:
+def _sessions(sessions: Sessions) -> Iterator[Family | Histogram]:
     yield Family(
         "hgfleet_ssh_sessions_total",
         "SSH sessions that ended, by the decision of the access shell and the command.",
         tuple(
             ({"decision": decision, "command": command}, count)
-            for (decision, command), count in sorted(found.by_kind.items())
+            for (decision, command), count in sorted(sessions.by_kind.items())
         ),
         COUNTER,
     )
@@ -106,43 +107,43 @@ def _sessions(found: Sessions) -> Iterator[Family | Histogram]:
         "hgfleet_ssh_session_refusals_total",
         "SSH sessions whose command is none of the service, by the reason.",
         "reason",
-        found.by_reason,
+        sessions.by_reason,
         COUNTER,
     )
     yield Histogram(
         "hgfleet_ssh_session_duration_seconds",
         "Time of SSH sessions of hg, and of commands of the self-service.",
-        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(found.times.items())),
+        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(sessions.times.items())),
     )
 
 
-def _pushes(found: Pushes) -> Iterator[Family | Histogram]:
-    refused, failed = sum(found.refused.values()), sum(found.failed.values())
+def _pushes(pushes: Pushes) -> Iterator[Family | Histogram]:
+    refused, failed = sum(pushes.refused.values()), sum(pushes.failed.values())
     yield labelled(
         "hgfleet_pushes_total",
         "Pushes over SSH by their result: accepted, refused by a rule, failed by the service.",
         "result",
-        {"accepted": found.accepted, "refused": refused, "failed": failed},
+        {"accepted": pushes.accepted, "refused": refused, "failed": failed},
         COUNTER,
     )
     yield labelled(
         "hgfleet_push_refusals_total",
         "Pushes that were refused, by the reason.",
         "reason",
-        found.refused,
+        pushes.refused,
         COUNTER,
     )
     yield labelled(
         "hgfleet_push_failures_total",
         "Pushes that the service failed, by the reason.",
         "reason",
-        found.failed,
+        pushes.failed,
         COUNTER,
     )
     yield Histogram(
         "hgfleet_push_duration_seconds",
         "Time of accepted pushes from the last byte to the answer, waits for mirrors included.",
-        (Series(found.buckets, found.accepted, found.seconds),),
+        (Series(pushes.buckets, pushes.accepted, pushes.seconds),),
     )
 
 
@@ -156,9 +157,9 @@ def _clones(by_transport: Mapping[str, Answers]) -> Iterator[Family]:
             text,
             tuple(
                 ({"source": source, "transport": transport}, count)
-                for transport, found in sorted(by_transport.items())
-                for (one, source), count in found.counts.items()
-                if one == kind
+                for transport, counted in sorted(by_transport.items())
+                for (counted_kind, source), count in counted.counts.items()
+                if counted_kind == kind
             ),
             COUNTER,
         )
@@ -167,47 +168,47 @@ def _clones(by_transport: Mapping[str, Answers]) -> Iterator[Family]:
             f"Bytes that this host sent for {kind}s; an object store sends clone bundles.",
             tuple(
                 ({"source": source, "transport": transport}, size)
-                for transport, found in sorted(by_transport.items())
-                for (one, source), size in found.bytes.items()
-                if one == kind
+                for transport, counted in sorted(by_transport.items())
+                for (counted_kind, source), size in counted.bytes.items()
+                if counted_kind == kind
             ),
             COUNTER,
         )
 
 
-def _requests(found: Requests) -> Iterator[Family | Histogram]:
+def _requests(requests: Requests) -> Iterator[Family | Histogram]:
     yield Family(
         "hgfleet_web_requests_total",
         "Requests that the web workers answered, by kind and class of the status.",
         tuple(
             ({"kind": kind, "status": status}, count)
-            for (kind, status), count in sorted(found.counts.items())
+            for (kind, status), count in sorted(requests.counts.items())
         ),
         COUNTER,
     )
     yield Histogram(
         "hgfleet_web_request_duration_seconds",
         "Time of requests from their arrival at a web worker to the last byte.",
-        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(found.times.items())),
+        tuple(Series(*times, {"kind": kind}) for kind, times in sorted(requests.times.items())),
     )
     yield labelled(
         "hgfleet_web_response_bytes_total",
         "Bytes of the answers of the web workers.",
         "kind",
-        found.bytes,
+        requests.bytes,
         COUNTER,
     )
     yield labelled(
         "hgfleet_web_cache_lookups_total",
         "Requests whose answer the cache may have, by whether it had it.",
         "result",
-        found.cache,
+        requests.cache,
         COUNTER,
     )
     yield labelled(
         "hgfleet_web_refusals_total",
         "Requests that the web workers refused, by the reason.",
         "reason",
-        found.refused,
+        requests.refused,
         COUNTER,
     )
