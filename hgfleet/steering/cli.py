@@ -42,17 +42,17 @@ def add_parser(subparsers: Any) -> None:
         ("status", "show which endpoints answer, and which objects do not", _status),
         ("where", "show the region of a client's address", _where),
     ):
-        one = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        one.add_argument(
+        command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        command.add_argument(
             "--config",
             type=Path,
             default=settings.DEFAULT_PATH,
             metavar="FILE",
             help="settings (default: %(default)s)",
         )
-        one.set_defaults(run=run)
+        command.set_defaults(run=run)
         if name == "where":
-            one.add_argument("address", metavar="ADDRESS")
+            command.add_argument("address", metavar="ADDRESS")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def _probe(options: argparse.Namespace) -> int:
         if rounds == 0:
             systemd.notify("READY=1")
         rounds += 1
-        # A prober that hangs is as bad as none: systemd starts another.
+        # systemd restarts a prober that hangs.
         systemd.notify("WATCHDOG=1")
         return over.wait(seconds)
 
@@ -87,7 +87,7 @@ def _probe(options: argparse.Namespace) -> int:
         try:
             networks_file.write(options.config, config)
         except OSError as problem:
-            # Sessions then build the table themselves.
+            # Without the file, sessions build the table themselves.
             log("networks-unwritten", reason=problem)
 
     def refresh() -> None:
@@ -104,33 +104,33 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     config = settings.load(options.config)
-    state, found = _state(config)
+    state, findings = _state(config)
     down = state.down([endpoint.name for endpoint in config.endpoints])
     for endpoint in config.endpoints:
         condition = state.endpoints.get(endpoint.name, health.Condition())
         place = "CDN" if endpoint.is_cdn else endpoint.region or "no region"
         state_text = f"DOWN: {condition.problem}" if endpoint.name in down else "up"
         if endpoint.origin:
-            read = sum(endpoint.has(url) for url in found.read)
+            read = sum(endpoint.has(url) for url in findings.read)
             state_text += f", {read} copies of {endpoint.origin} read and advertised"
         print(f"{endpoint.name} ({place}): {state_text}\n    {endpoint.url}")
-    for url, problem in found.dead.items():
+    for url, problem in findings.dead.items():
         print(f"DEAD: {url}: {problem}")
-    return 1 if down or found.dead else 0
+    return 1 if down or findings.dead else 0
 
 
 def _state(config: Config) -> tuple[health.Health, health.Findings]:
     try:
         state = health.parse(config.health.read_text("utf-8"))
-        found = health.parse_findings(health.objects_file(config.health).read_bytes())
+        findings = health.parse_findings(health.objects_file(config.health).read_bytes())
     except OSError:
         state = None
     if state is None or not state.is_current(time.time()):
         raise UnavailableError(
-            f"{config.health}: nothing recent: no prober is running, and clients learn of no "
-            "bundles; `systemctl status hgfleet-steering` says why"
+            f"{config.health}: no recent state: no prober is running, so clients get no bundles; "
+            "`systemctl status hgfleet-steering` says why"
         )
-    return state, found
+    return state, findings
 
 
 def _where(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ HEALTH: Final = Path("/run/hgfleet-steering/health.json")
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A published file of networks: its shape, its URL, and our names of its regions."""
+    """A provider's file of networks: its format, its URL, and the site's names of its regions."""
 
     name: str
     url: str
@@ -36,10 +36,10 @@ class Config:
     """Endpoints, networks of clients, and the rate of probes.
 
     Each endpoint is probed every `interval_seconds` and has `timeout_seconds` to answer a probe
-    completely. `read_rate` (bytes per second) is the speed at which the content of all objects is
-    read at each endpoint, again and again. `ca` is a file of PEM certificates that verifies the
-    endpoints, `signing` one with the keys of private stores. `state` is a folder for the networks
-    of providers.
+    completely. `read_rate` (bytes per second) is the speed at which the prober reads the content of
+    all objects at each endpoint, over and over. `ca` is a file of PEM certificates that verifies
+    the endpoints, `signing` a file with the keys of private stores. `state` is a folder for the
+    networks of providers.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -65,7 +65,7 @@ def parse(table: Table) -> Config:
     return Config(
         endpoints=_endpoints(table),
         networks=_networks(table.table("networks")),
-        providers=tuple(_provider(one) for one in table.tables("provider")),
+        providers=tuple(_provider(provider) for provider in table.tables("provider")),
         state=table.file("state", Config.state),
         manifests=table.file("manifests", paths.MANIFESTS),
         health=table.file("health", HEALTH),
@@ -81,14 +81,14 @@ def parse(table: Table) -> Config:
 
 def _endpoints(table: Table) -> tuple[Endpoint, ...]:
     tables = table.tables("endpoint")
-    endpoints = tuple(_endpoint(one) for one in tables)
+    endpoints = tuple(_endpoint(settings) for settings in tables)
     names = [endpoint.name for endpoint in endpoints]
     origins = {endpoint.name for endpoint in endpoints if not endpoint.origin}
-    for one, endpoint in zip(tables, endpoints, strict=True):
+    for settings, endpoint in zip(tables, endpoints, strict=True):
         if names.count(endpoint.name) > 1:
-            raise one.error("name", endpoint.name, "each name once")
+            raise settings.error("name", endpoint.name, "each name once")
         if endpoint.origin and endpoint.origin not in origins:
-            raise one.error(
+            raise settings.error(
                 "origin", endpoint.origin, "the name of an endpoint without an origin of its own"
             )
     return endpoints
@@ -106,16 +106,16 @@ def _endpoint(table: Table) -> Endpoint:
 
 def _provider(table: Table) -> Provider:
     name, regions = table.choice("name", ranges.PROVIDERS), table.table("regions")
-    return Provider(name, table.url("url"), {one: regions.text(one) for one in regions.names()})
+    return Provider(name, table.url("url"), {name: regions.text(name) for name in regions.names()})
 
 
 def _networks(table: Table) -> tuple[tuple[Network, str], ...]:
     """Take the networks of each region."""
-    found: list[tuple[Network, str]] = []
+    parsed: list[tuple[Network, str]] = []
     for region in table.names():
         texts = table.texts(region, (), expected="a list of networks such as 192.0.2.0/24")
         try:
-            found += networks.parse([(text, region) for text in texts])
+            parsed += networks.parse([(text, region) for text in texts])
         except ValueError as error:
             raise table.error(region, list(texts), f"networks: {error}") from error
-    return tuple(found)
+    return tuple(parsed)

@@ -1,4 +1,4 @@
-"""HTTP connection to one endpoint, kept between probes, with one time limit for a whole probe."""
+"""HTTP connection to an endpoint, kept between probes, with a time limit for a whole probe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EndpointError(Exception):
-    """The endpoint does not answer as it should, independent of the object."""
+    """The endpoint fails for any object."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Connection:
         """Send a request and return the response, unread. Raises EndpointError."""
         parts = urlsplit(url)
         for is_fresh in (False, True):
-            # A kept connection may be closed on the other side: the second try opens a new one.
+            # The server may have closed a kept connection: the second try opens a new connection.
             if is_fresh or self._connection is None:
                 self.close()
                 self._connection = self._open()
@@ -48,7 +48,7 @@ class Connection:
                 self._connection.timeout = self._left()
                 if self._connection.sock is not None:
                     self._connection.sock.settimeout(self._left())
-                # The query is the signature for a private store.
+                # For a private store the query is the signature.
                 target = f"{parts.path}?{parts.query}" if parts.query else parts.path
                 self._connection.request(method, target, headers=dict(headers))
                 return self._connection.getresponse()
@@ -80,7 +80,7 @@ class Connection:
         return bytes(got)
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
+        """Close the connection; the next request opens a new connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -101,11 +101,12 @@ class Connection:
     def _trust(self) -> ssl.SSLContext:
         """Return the settings of TLS, read again where the file of certificates has changed.
 
-        Reading a system's certificates takes some 20 ms of CPU, more than all else of a connection.
+        Reading the system's certificates takes some 20 ms of CPU, more than the rest of a
+        connection.
         """
         try:
-            found = self.config.ca.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            status = self.config.ca.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
             if self._context is None or self._context[0] != stamp:
                 context = ssl.create_default_context(cafile=str(self.config.ca))
                 self._context = (stamp, context)

@@ -1,16 +1,17 @@
 """Health of endpoints and objects, as a state that probes change.
 
-A prober on each host that answers clones probes every endpoint all the time. One failed probe takes
-an endpoint down, because a client that is sent to a dead endpoint loses its clone. Several good
-probes in a row bring it up again, so an endpoint that answers every other time stays down. An
-answer that is too slow is a failed probe: 1 B/s is as dead as silence.
+On each host that serves clones, a prober probes every endpoint all the time. A single failed probe
+takes an endpoint down, because a client that is sent to a dead endpoint loses its clone. The
+endpoint comes up again after several good probes in a row, so an endpoint that answers every other
+time stays down. An answer that is too slow is a failed probe: to a client, 1 B/s is as bad as
+silence.
 
-The state is two files. The prober replaces the first, the conditions of the endpoints, after each
-round; an old one means that no prober is running, and counts for `MAX_AGE_SECONDS` only. The second
-has a line for each object of which a client must know more than its manifest says: dead ones, and
-copies that were read. It is sorted by URL, so that a request for a manifest finds its few objects
-among tens of thousands by bisection. The prober replaces it only when a finding changes, and before
-the first file.
+The state consists of two files. The first has the conditions of the endpoints. The prober replaces
+it after each round; a file older than `MAX_AGE_SECONDS` means that no prober is running, and is
+ignored. The second has a line for each object about which the manifest does not say enough: dead
+objects, and copies that were read. It is sorted by URL, so that a request for a manifest finds its
+few objects among tens of thousands by bisection. The prober replaces it only when a finding
+changes, and always before the first file.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ GOOD_IN_A_ROW: Final = 3
 """Good probes in a row before a failed endpoint is advertised again."""
 
 MAX_AGE_SECONDS: Final = 15.0
-"""The age beyond which a state counts for nothing: after the end of the prober, clients must not be
-sent to an endpoint that died later."""
+"""The age beyond which a state is ignored: once the prober has stopped, clients must not be sent to
+an endpoint that died since."""
 
 _DEAD: Final = b"dead "
 _READ: Final = b"read"
@@ -40,18 +41,18 @@ _READ: Final = b"read"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition of one endpoint; `problem` is that of the last failed probe."""
+    """The condition of an endpoint; `problem` describes the last failed probe."""
 
     is_up: bool = False
     good: int = 0
     problem: str = "not probed yet"
 
     def after(self, problem: str | None) -> Condition:
-        """Return the condition after one more probe; `problem` None is a good one."""
+        """Return the condition after another probe; `problem` is None for a good probe."""
         if problem is not None:
             return Condition(False, 0, problem)
         good = min(self.good + 1, GOOD_IN_A_ROW)
-        # The first probe of all decides at once, so the start of a prober does not leave clients
+        # The very first probe decides at once, so a prober that starts does not leave clients
         # without bundles for some rounds.
         is_up = self.is_up or good >= GOOD_IN_A_ROW or self == Condition()
         return Condition(is_up, good, "" if is_up else self.problem)
@@ -61,7 +62,7 @@ class Condition:
 class Health:
     """The conditions of all endpoints by name.
 
-    `written` is the time of the clock in seconds since 1970.
+    `written` is in seconds since 1970.
     """
 
     written: float
@@ -72,16 +73,16 @@ class Health:
         return frozenset(name for name in names if not self.endpoints.get(name, Condition()).is_up)
 
     def is_current(self, now: float) -> bool:
-        """Whether the state counts; a time in the future is as wrong as an old one."""
+        """Whether the state counts; a time in the future is as wrong as an old time."""
         return stored_time.age(self.written, now, MAX_AGE_SECONDS) <= MAX_AGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The URLs of dead objects with the reasons, and those of copies that may be advertised.
+    """The URLs of dead objects with the reasons, and the URLs of copies that may be advertised.
 
-    `read` are the URLs of copies (`Endpoint.origin`) whose content was read and is right; manifests
-    do not name them. An object in both is dead.
+    `read` has the URLs of copies (`Endpoint.origin`) whose content was read and is right; manifests
+    do not name them. An object in both sets is dead.
     """
 
     dead: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Findings:
 
 
 def objects_file(health: Path) -> Path:
-    """Return the path of the findings about objects, beside the state of the endpoints."""
+    """Return the path of the findings about objects, in the folder of the endpoints' state."""
     return health.with_suffix(".objects")
 
 
@@ -100,8 +101,8 @@ def dump(health: Health) -> str:
             "format": FORMAT,
             "written": health.written,
             "endpoints": {
-                name: {"up": one.is_up, "good": one.good, "problem": one.problem}
-                for name, one in sorted(health.endpoints.items())
+                name: {"up": condition.is_up, "good": condition.good, "problem": condition.problem}
+                for name, condition in sorted(health.endpoints.items())
             },
         },
         indent=1,
@@ -109,7 +110,7 @@ def dump(health: Health) -> str:
 
 
 def parse(text: str) -> Health | None:
-    """Read the state of the endpoints back; None for anything else."""
+    """Parse the state of the endpoints; None for any other text."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -117,8 +118,10 @@ def parse(text: str) -> Health | None:
         return Health(
             written=float(data["written"]),
             endpoints={
-                name: Condition(one["up"] is True, int(one["good"]), str(one["problem"]))
-                for name, one in data["endpoints"].items()
+                name: Condition(
+                    condition["up"] is True, int(condition["good"]), str(condition["problem"])
+                )
+                for name, condition in data["endpoints"].items()
             },
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -129,30 +132,30 @@ def dump_findings(findings: Findings) -> bytes:
     """Render the findings: `URL dead REASON` or `URL read`, sorted by the bytes of the URL."""
     lines = {url.encode("utf-8"): _READ for url in findings.read}
     for url, reason in findings.dead.items():
-        # A URL has no blanks, or its manifest would have been read otherwise.
+        # URLs contain no blanks: a blank ends the URL in a manifest.
         lines[url.encode("utf-8")] = _DEAD + " ".join(reason.split()).encode("utf-8")
     return b"".join(b"%s %s\n" % (url, lines[url]) for url in sorted(lines))
 
 
 def parse_findings(data: bytes) -> Findings:
-    """Read all findings back."""
+    """Parse all findings."""
     return _findings(line.partition(b" ")[::2] for line in data.splitlines())
 
 
 def look_up(path: Path, urls: Iterable[str]) -> Findings:
-    """Return the findings about these objects only; raises OSError where there is no file."""
+    """Return the findings about these objects only; raises OSError if the file is missing."""
     with path.open("rb") as file:
         if not file.seek(0, 2):
             return Findings()
         # The prober replaces the file by a rename and never writes to it, so the map stays valid.
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
             sought = {url.encode("utf-8") for url in urls}
-            found = ((url, bisect(lines, url)) for url in sought)
-            return _findings((url, state) for url, state in found if state is not None)
+            states = ((url, bisect(lines, url)) for url in sought)
+            return _findings((url, state) for url, state in states if state is not None)
 
 
 def bisect(lines: bytes | mmap.mmap, url: bytes) -> bytes | None:
-    """Return what sorted lines say of a URL; None without a line of it."""
+    """Return the text after a URL in sorted lines, or None if the URL has no line."""
     low, high = 0, len(lines)
     while low < high:
         start = max(low, lines.rfind(b"\n", low, (low + high) // 2) + 1)
@@ -168,9 +171,9 @@ def bisect(lines: bytes | mmap.mmap, url: bytes) -> bytes | None:
     return None
 
 
-def _findings(found: Iterable[tuple[bytes, ...]]) -> Findings:
+def _findings(states: Iterable[tuple[bytes, ...]]) -> Findings:
     dead, read = {}, set()
-    for url, state in found:
+    for url, state in states:
         if state == _READ:
             read.add(url.decode("utf-8", "replace"))
         else:

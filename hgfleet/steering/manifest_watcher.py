@@ -1,7 +1,7 @@
-"""The entries of all manifests on this host, and what has changed among them since the last look.
+"""The entries of all manifests on this host, and their changes since the last scan.
 
-A manifest is replaced by a rename, which changes the time of its folder. So a look at tens of
-thousands of manifests reads the times of their folders, and only the folders that changed.
+A manifest is replaced by a rename, which changes the time of its folder. So a scan of tens of
+thousands of manifests reads the times of their folders, and then only the folders that changed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from hgfleet.bundles.manifest import Entry
 
 SETTLED_SECONDS: Final = 2
-"""A folder changed in this time is read again: a second change may not show in its time."""
+"""A folder that changed this recently is read again: its time may not show a second change."""
 
 FULL: Final = 20
-"""Looks in which every folder is read once, so that a manifest edited in place is noticed."""
+"""Number of scans in which every folder is read once, to notice a manifest edited in place."""
 
 Stamp = tuple[int, int, int]
 
 
 class Changes(NamedTuple):
-    """The entries that are published since the last look, and those that are no longer."""
+    """The entries published since the last scan, and the entries withdrawn since."""
 
     added: list[Entry]
     removed: list[Entry]
@@ -45,24 +45,28 @@ class _Folder:
 
 
 class ManifestWatcher:
-    """The folder of manifests, and the entries of each as they were last read."""
+    """A folder of manifests, with the entries of each manifest as last read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._folders: dict[str, _Folder] = {}
         self._named: dict[str, list[Entry]] = {}
-        """By URL: the entry of each manifest that names it; the last one counts."""
+        """By URL: the entry of each manifest that names it; the last entry counts."""
         self._before: dict[str, Entry | None] = {}
-        """The entries before this look, of the URLs that it found in other manifests."""
+        """For URLs whose manifests changed in this scan: the entry before the scan."""
         self._look = 0
 
     def entries(self) -> list[Entry]:
-        """Return the entries of the last look, each URL once."""
+        """Return the entries of the last scan, each URL once."""
         return [entries[-1] for entries in self._named.values()]
 
     def changes(self) -> Changes:
-        """Look at the manifests again."""
+        """Scan the manifests, and return the changes since the last scan."""
         self._look += 1
+        # Every folder that was seen before and is seen no longer is gone, with its entries. While
+        # folders are read, `_remember` keeps the entry that each touched URL had before. Only at
+        # the end is it compared with the entry of now: a manifest that moves to another folder is
+        # withdrawn and published within a scan, and must not count as a change.
         self._before = {}
         before, self._folders = self._folders, {}
         waiting = [self._folder]
@@ -89,7 +93,8 @@ class ManifestWatcher:
     def _read(self, path: str, known: _Folder | None) -> _Folder | None:
         """Return a folder as it is now; None if it is gone.
 
-        A folder that cannot be read is an error: its entries would be advertised without any probe.
+        A folder that cannot be read is an error, or its entries would be advertised without a
+        probe.
         """
         try:
             stamp = _stamp(Path(path).stat())
@@ -98,34 +103,34 @@ class ManifestWatcher:
                 return known
             with os.scandir(path) as scan:
                 # Replaced manifests are in a hidden folder; unfinished ones are hidden files.
-                found = [one for one in scan if not one.name.startswith(".")]
+                visible = [entry for entry in scan if not entry.name.startswith(".")]
         except FileNotFoundError:
             return None
         is_settled = time.time_ns() - stamp[2] > SETTLED_SECONDS * 10**9
         folder = _Folder(stamp, is_settled, known.turn if known else len(self._folders))
-        for one in found:
-            if one.is_dir(follow_symlinks=False):
-                folder.below.append(one.path)
-            elif one.name.endswith(SUFFIX):
-                self._read_manifest(one, folder, known)
+        for entry in visible:
+            if entry.is_dir(follow_symlinks=False):
+                folder.below.append(entry.path)
+            elif entry.name.endswith(SUFFIX):
+                self._read_manifest(entry, folder, known)
         for name, (_, entries) in known.manifests.items() if known else ():
             if name not in folder.manifests:
                 self._withdraw(entries)
         return folder
 
     def _read_manifest(
-        self, found: os.DirEntry[str], folder: _Folder, known: _Folder | None
+        self, file: os.DirEntry[str], folder: _Folder, known: _Folder | None
     ) -> None:
-        before = known.manifests.get(found.name) if known else None
+        before = known.manifests.get(file.name) if known else None
         try:
-            stamp = _stamp(found.stat())
+            stamp = _stamp(file.stat())
             if before is not None and before[0] == stamp:
-                folder.manifests[found.name] = before
+                folder.manifests[file.name] = before
                 return
-            entries = parse(Path(found.path).read_text("utf-8", "replace"))
+            entries = parse(Path(file.path).read_text("utf-8", "replace"))
         except FileNotFoundError:
-            return  # withdrawn in this moment
-        folder.manifests[found.name] = (stamp, entries)
+            return  # withdrawn since the scan began
+        folder.manifests[file.name] = (stamp, entries)
         for entry in entries:
             self._remember(entry.url)
             self._named.setdefault(entry.url, []).append(entry)
@@ -148,5 +153,5 @@ class ManifestWatcher:
         return named[-1] if named else None
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
+def _stamp(status: os.stat_result) -> Stamp:
+    return (status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,8 +1,8 @@
-"""Networks of regions: the region of a client is that of the longest network around its address.
+"""Networks of regions: a client is in the region of the longest network around its address.
 
-A table has tens of thousands of networks (cloud providers publish theirs), and each process that
-answers a clone looks up one address. So the nested networks are flattened once into intervals that
-do not overlap, and a lookup is a bisection.
+A table has tens of thousands of networks, most of them published by cloud providers, and each
+process that answers a clone looks up a single address. So the nested networks are flattened once
+into intervals that do not overlap, and a lookup is a bisection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
     Address = ipaddress.IPv4Address | ipaddress.IPv6Address
     Interval = tuple[int, str | None]
-    """An address as a number, and the region from there on up to the next interval."""
+    """An address as a number, and the region from that address up to the next interval."""
 
 VERSIONS: Final = (4, 6)
 
@@ -25,14 +25,16 @@ VERSIONS: Final = (4, 6)
 def flatten(networks: Iterable[tuple[Network, str]], version: int) -> list[Interval]:
     """Turn nested networks of one IP version into intervals, in the order of addresses.
 
-    The region of the inner network holds inside of an outer one (longest prefix match).
-    Of the same network named twice, the last one counts.
+    Inside of an inner network its own region counts (longest prefix match). If a network is named
+    twice, the last region counts.
     """
     latest = {network: region for network, region in networks if network.version == version}
-    # An outer network comes before those inside it: the same first address or a smaller one.
+    # Sorted like this, an outer network comes before the networks inside of it. `open_` is the
+    # stack of networks around the current address. Each network first closes those that end before
+    # it, and after each of these the region of the network around it continues.
     ordered = sorted(latest, key=lambda n: (int(n.network_address), n.prefixlen))
     result: list[Interval] = []
-    open_: list[tuple[int, str]] = []  # end (exclusive) and region of the networks around
+    open_: list[tuple[int, str]] = []  # end (exclusive) and region
 
     def close(up_to: int | None) -> None:
         while open_ and (up_to is None or open_[-1][0] <= up_to):
@@ -49,7 +51,7 @@ def flatten(networks: Iterable[tuple[Network, str]], version: int) -> list[Inter
 
 
 def _append(intervals: list[Interval], start: int, region: str | None) -> None:
-    """Add an interval, unless it is empty or continues the region of the one before."""
+    """Add an interval, unless it is empty or has the region of the interval before."""
     if intervals and intervals[-1][0] == start:
         intervals.pop()
     if (intervals[-1][1] if intervals else None) != region:
@@ -63,29 +65,31 @@ class Networks:
         """Build the table; see `flatten`."""
         known = list(networks)
         self.intervals = {version: flatten(known, version) for version in VERSIONS}
-        self._starts = {v: [start for start, _ in found] for v, found in self.intervals.items()}
+        self._starts = {
+            v: [start for start, _ in intervals] for v, intervals in self.intervals.items()
+        }
 
     def region(self, address: str) -> str | None:
-        """Return the region of an address as text; None for an unknown one, or for no address."""
+        """Return the region of an address as text; None if unknown, or for any other text."""
         parsed = parse_address(address)
         if parsed is None:
             return None
-        found = bisect_right(self._starts[parsed.version], int(parsed)) - 1
-        return self.intervals[parsed.version][found][1] if found >= 0 else None
+        index = bisect_right(self._starts[parsed.version], int(parsed)) - 1
+        return self.intervals[parsed.version][index][1] if index >= 0 else None
 
 
 def parse_address(text: str) -> Address | None:
-    """Read the address of a client; None for any other text."""
+    """Parse the address of a client; None for any other text."""
     try:
         parsed = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return None
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        # The address of an IPv4 client at a socket for both versions.
+        # A socket for both versions shows an IPv4 client like this.
         return parsed.ipv4_mapped
     return parsed
 
 
 def parse(pairs: Sequence[tuple[str, str]]) -> list[tuple[Network, str]]:
-    """Turn texts such as 192.0.2.0/24 into networks. Raises ValueError that names the wrong one."""
+    """Parse networks such as 192.0.2.0/24. Raises ValueError that names the wrong text."""
     return [(ipaddress.ip_network(network, strict=True), region) for network, region in pairs]

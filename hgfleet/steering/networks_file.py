@@ -1,8 +1,8 @@
 """The table of networks in a file that is searched in place.
 
-The table of 20,000 networks takes 0.6 s to build, and each SSH session looks up one address. The
-prober writes the flattened table beside its state; a reader maps the file and bisects it. A file
-that was made from other settings, or from other files of providers, is not used.
+The table of 20,000 networks takes 0.6 s to build, and each SSH session looks up a single address.
+So the prober writes the flattened table into the folder of its state; a reader maps the file and
+bisects it. A file that was made from other settings, or from other files of providers, is not used.
 
     {"format": 1, "sources": [[inode, mtime_ns, size], ...], "regions": [...], "counts": {...}}
     for IPv4, then for IPv6: first addresses (4 or 16 bytes) with the number of a region (2 bytes)
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 NAME: Final = "networks"
 NOWHERE: Final = 0xFFFF
-"""The number in place of a region, for addresses of no network."""
+"""The number that stands for "no region"."""
 
 MAX_HEADER: Final = 65536
 _ADDRESS: Final = {4: 4, 6: 16}
@@ -41,7 +41,7 @@ def build(config: Config) -> networks.Networks:
 
 
 def write(settings: Path, config: Config) -> None:
-    """Write the table of these settings, beside the state of the prober; raises OSError."""
+    """Write the table of these settings into the folder of the prober's state; raises OSError."""
     sources = _sources(settings, config)
     content = dump(build(config).intervals, sources)
     if sources == _sources(settings, config):
@@ -49,7 +49,7 @@ def write(settings: Path, config: Config) -> None:
 
 
 def read(settings: Path, config: Config) -> Table | None:
-    """Open the table of these settings; None if it is missing, old or of another format."""
+    """Open the table of these settings; None if it is missing, outdated or in another format."""
     try:
         with config.health.with_name(NAME).open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -62,35 +62,39 @@ def read(settings: Path, config: Config) -> Table | None:
 
 
 def _sources(settings: Path, config: Config) -> list[list[int] | None]:
-    """Return the state of the files that the table is made from."""
-    found: list[list[int] | None] = []
+    """Return inode, time and size of the files from which the table is made."""
+    states: list[list[int] | None] = []
     for path in (settings, *provider_networks.paths(config)):
         try:
             status = path.stat()
-            found.append([status.st_ino, status.st_mtime_ns, status.st_size])
+            states.append([status.st_ino, status.st_mtime_ns, status.st_size])
         except OSError:
-            found.append(None)
-    return found
+            states.append(None)
+    return states
 
 
 def dump(intervals: Mapping[int, Sequence[Interval]], sources: object) -> bytes:
     """Return the content of the file."""
     regions = sorted({region for some in intervals.values() for _, region in some if region})
     numbers = {region: number for number, region in enumerate(regions)}
-    # The interval after the last network of a version may begin behind its last address.
+    # The interval after the last network may begin beyond the last address of its version.
     kept = {
-        version: [one for one in intervals[version] if one[0] < 2 ** (8 * _ADDRESS[version])]
+        version: [
+            interval
+            for interval in intervals[version]
+            if interval[0] < 2 ** (8 * _ADDRESS[version])
+        ]
         for version in networks.VERSIONS
     }
     header = {
         "format": FORMAT,
         "sources": sources,
         "regions": regions,
-        "counts": {str(version): len(found) for version, found in kept.items()},
+        "counts": {str(version): len(of_version) for version, of_version in kept.items()},
     }
     pieces = [json.dumps(header).encode("ascii"), b"\n"]
-    for version, found in kept.items():
-        for start, region in found:
+    for version, of_version in kept.items():
+        for start, region in of_version:
             number = NOWHERE if region is None else numbers[region]
             pieces.append(start.to_bytes(_ADDRESS[version], "big"))
             pieces.append(number.to_bytes(_REGION, "big"))
@@ -98,7 +102,7 @@ def dump(intervals: Mapping[int, Sequence[Interval]], sources: object) -> bytes:
 
 
 class Table:
-    """A table in a mapped file; raises ValueError, KeyError or TypeError for another content."""
+    """A table in a mapped file; raises ValueError, KeyError or TypeError if it is malformed."""
 
     def __init__(self, data: mmap.mmap | bytes, header: Mapping[str, Any]) -> None:
         self._data = data
@@ -113,7 +117,7 @@ class Table:
             raise ValueError(f"got {len(data)} bytes, expected {place}")
 
     def region(self, address: str) -> str | None:
-        """Return the region of an address as text; None for an unknown one, or for no address."""
+        """Return the region of an address as text; None if unknown, or for any other text."""
         parsed = networks.parse_address(address)
         if parsed is None:
             return None
@@ -125,8 +129,8 @@ class Table:
             return int.from_bytes(self._data[first + start : first + end], "big")
 
         entries = range(self._counts[version])
-        found = bisect_right(entries, int(parsed), key=lambda number: field(number, 0, size)) - 1
-        if found < 0:
+        index = bisect_right(entries, int(parsed), key=lambda number: field(number, 0, size)) - 1
+        if index < 0:
             return None
-        region = field(found, size, size + _REGION)
+        region = field(index, size, size + _REGION)
         return None if region == NOWHERE else self._regions[region]

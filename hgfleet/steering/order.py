@@ -1,4 +1,4 @@
-"""Order of the bundles of a repository for one client.
+"""Order of the bundles of a repository for a client.
 
 | the client is | it gets |
 | --- | --- |
@@ -6,15 +6,15 @@
 | in another region, or nowhere known | a CDN first, then the other endpoints, zstd first |
 | anywhere | gzip after everything else, and nothing that does not answer |
 
-A stream bundle is the fastest to apply and the largest: right where bandwidth costs nothing. A
-zstd bundle has half its size: right across an ocean. A CDN has a node near every client, but not in
-the client's own network; it stands between the same region and all others.
+A stream bundle is the fastest to apply and the largest: right where bandwidth costs nothing. A zstd
+bundle has half its size: right across an ocean. A CDN has a node near every client, but not in the
+client's own network, so it comes after the client's own region and before all other regions.
 
-An endpoint with an `origin` keeps copies of the objects there. No manifest names it: for each entry
-at the origin there is one more, with the same digest, once the prober has read the copy and found
-the digest right.
+An endpoint with an `origin` keeps copies of the origin's objects. No manifest names them: `steer`
+adds an entry with the same digest for each copy, once the prober has read the copy and found the
+digest right.
 
-Without any region or CDN the order of the manifest stands, which is the registry's order of kinds.
+Without any region or CDN the order of the manifest is kept, which is the registry's order of kinds.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class Endpoint:
     """A base URL of bundles: all URLs that begin with `url` and a slash.
 
-    `region` is a name that networks of clients have too; a CDN is everywhere and has none. `origin`
-    is the name of the endpoint whose objects this one copies, to the same paths below its own
-    `url`; "" where manifests name its objects themselves.
+    `region` is a region of the table of networks; a CDN is everywhere and has none. `origin` is the
+    name of the endpoint whose objects this endpoint copies, to the same paths below its own `url`;
+    "" if manifests name its objects.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Endpoint:
 
 
 class Distance(enum.IntEnum):
-    """How far an endpoint is from a client; the nearer comes first."""
+    """How far an endpoint is from a client; the nearest comes first."""
 
     SAME_REGION = 0
     CDN = 1
@@ -57,7 +57,7 @@ class Distance(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the manifest, with its URL and its kind."""
+    """A line of the manifest, with its URL and its kind."""
 
     url: str
     kind: str
@@ -82,16 +82,16 @@ def steer(
     dead: Collection[str] = (),
     read: Collection[str] = (),
 ) -> list[Line]:
-    """Choose and order the lines for one client.
+    """Choose and order the lines for a client.
 
-    `down` are the names of endpoints that do not answer, `dead` the URLs of dead objects, `read`
-    those of copies that were read whole. A line outside of all endpoints is left out, because the
-    prober never requests it.
+    `down` has the names of endpoints that do not answer, `dead` the URLs of dead objects, `read`
+    the URLs of copies whose whole content was read. A line outside of all endpoints is left out,
+    because the prober never requests it.
     """
     # Without regions and CDNs all endpoints are equal.
     knows_places = any(e.region or e.is_cdn for e in endpoints)
     chosen: list[tuple[tuple[int, ...], Line]] = []
-    with_copies = [each for one in lines for each in (one, *_copies(one, endpoints, read))]
+    with_copies = [each for line in lines for each in (line, *_copies(line, endpoints, read))]
     for line in with_copies:
         endpoint = endpoint_of(line.url, endpoints)
         if endpoint is None or endpoint.name in down or line.url in dead:
@@ -104,7 +104,7 @@ def steer(
 
 
 def endpoint_of(url: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
-    """Return the endpoint of a URL; of several, the one with the longest URL."""
+    """Return the endpoint of a URL; of several, the endpoint with the longest URL."""
     return max((e for e in endpoints if e.has(url)), key=lambda e: len(e.url), default=None)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hgfleet.steering.config import Config
 
 
-def run(config: Config, say: Callable[..., None], is_over: Callable[[float], bool]) -> None:
-    """Probe until `is_over(seconds to wait)` is true; call `say(event, **fields)` for changes."""
+def run(config: Config, log: Callable[..., None], is_over: Callable[[float], bool]) -> None:
+    """Probe until `is_over(seconds to wait)` is true; call `log(event, **fields)` for changes."""
     probers = [Prober(endpoint, config) for endpoint in config.endpoints]
     manifests = ManifestWatcher(config.manifests)
     written: tuple[int, ...] | None = None
@@ -39,7 +39,7 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
                 prober.change(new, old)
             list(pool.map(Prober.round, probers))
             for prober, (condition, dead) in zip(probers, before, strict=True):
-                _tell_changes(prober, condition, dead, say)
+                _log_changes(prober, condition, dead, log)
             versions = tuple(prober.objects.version for prober in probers)
             if versions != written:
                 write_findings(config.health, findings(probers))
@@ -51,7 +51,7 @@ def run(config: Config, say: Callable[..., None], is_over: Callable[[float], boo
 
 
 def findings(probers: Iterable[Prober]) -> Findings:
-    """Return what all probers found out about objects; only copies count as read."""
+    """Return the findings of all probers about objects; only copies are listed as read."""
     dead: dict[str, str] = {}
     read: set[str] = set()
     for prober in probers:
@@ -65,7 +65,7 @@ def share(entries: Sequence[Entry], endpoints: Sequence[Endpoint]) -> list[list[
     """Return the entries of each endpoint, in their order, with copies of other endpoints."""
     shares: dict[Endpoint, list[Entry]] = {endpoint: [] for endpoint in endpoints}
     for entry in entries:
-        # A signature is for one host, so a private object has no copies.
+        # A signature is valid for a single host, so a private object has no copies.
         others = [] if entry.private else copies(entry.url, endpoints)
         for url in (entry.url, *others):
             if (endpoint := endpoint_of(url, endpoints)) is not None:
@@ -73,20 +73,20 @@ def share(entries: Sequence[Entry], endpoints: Sequence[Endpoint]) -> list[list[
     return list(shares.values())
 
 
-def _tell_changes(
-    prober: Prober, before: Condition, was_dead: Mapping[str, str], say: Callable[..., None]
+def _log_changes(
+    prober: Prober, before: Condition, was_dead: Mapping[str, str], log: Callable[..., None]
 ) -> None:
     name, now = prober.endpoint.name, prober.condition
     if now.is_up != before.is_up:
-        say(
+        log(
             "endpoint-up" if now.is_up else "endpoint-down",
             endpoint=name,
             reason=now.problem or None,
         )
     for url in prober.objects.dead.keys() - was_dead.keys():
-        say("object-dead", endpoint=name, url=url, reason=prober.objects.dead[url])
+        log("object-dead", endpoint=name, url=url, reason=prober.objects.dead[url])
     for url in was_dead.keys() - prober.objects.dead.keys():
-        say("object-back", endpoint=name, url=url)
+        log("object-back", endpoint=name, url=url)
 
 
 def write(path: Path, state: Health) -> None:
@@ -94,6 +94,6 @@ def write(path: Path, state: Health) -> None:
     files.replace(path, health.dump(state), durable=False)
 
 
-def write_findings(path: Path, found: Findings) -> None:
-    """Replace the findings about objects atomically, beside the state of the endpoints."""
-    files.replace(health.objects_file(path), health.dump_findings(found), durable=False)
+def write_findings(path: Path, findings: Findings) -> None:
+    """Replace the findings about objects atomically, in the folder of the endpoints' state."""
+    files.replace(health.objects_file(path), health.dump_findings(findings), durable=False)

@@ -1,16 +1,16 @@
-"""Prober of one endpoint: requests the headers of its objects and reads their content, in rounds.
+"""Prober of an endpoint: requests the headers of its objects and reads their content, in rounds.
 
-An error of the endpoint (no connection, too slow, 5xx, 403 for every object) is told apart from an
-error of one object (missing, another length, another content, 403 while other objects answer). Each
-round requests the headers of the objects that are due and reads on in some:
+The prober distinguishes an error of the endpoint (no connection, too slow, 5xx, 403 for every
+object) from an error of an object (missing, other length, other content, 403 while other objects
+answer). Each round requests the headers of the objects that are due and continues to read content:
 
 - An endpoint that answers and then sends a byte a second counts as down, like a silent one.
-- Every object is read whole in the course of time, at `read_rate`, and its sha256 is compared. A
-  store with a corrupt disk or cache answers with the same headers as before.
-- An object that was read whole has answered. Headers are requested of the others, within a bounded
-  number of requests in a round.
-- An object with new headers is dead until it has been read again, before all others.
-- A copy (`Endpoint.origin`) is advertised only after it has been read; it is read first, too.
+- Every object is read completely in the course of time, at `read_rate`, and its sha256 is
+  compared, because a store with a corrupt disk or cache answers with the same headers as before.
+- A complete read counts as an answer. Headers are requested only for other objects, within a
+  bounded number of requests in a round.
+- An object with changed headers is dead until it has been read again; it is read first.
+- A copy (`Endpoint.origin`) is advertised only after it has been read; copies are read first, too.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class PartialRead:
 
 @dataclass
 class Prober:
-    """One endpoint and its objects between rounds."""
+    """An endpoint and its objects between rounds."""
 
     endpoint: Endpoint
     config: Config
     condition: Condition = field(default_factory=Condition)
     objects: Objects = field(default_factory=Objects)
     _readings: dict[bool, PartialRead] = field(default_factory=dict)
-    """The urgent read (True), and the other one, which goes on afterwards."""
+    """The urgent read (True) and the regular read (False), which continues after it."""
     _number: int = 0
     _requests: int = 0
     """Requests of this round."""
@@ -94,11 +94,11 @@ class Prober:
         for entry in removed:
             self.objects.remove(entry)
         for entry in added:
-            # A copy is advertised only after it has been read.
+            # A copy is urgent: it is advertised only after it has been read.
             self.objects.add(entry, is_urgent=bool(self.endpoint.origin))
 
     def round(self) -> None:
-        """Probe once: headers of new objects and of those that are due, and some content."""
+        """Probe once: headers of objects that are new or due, and some content."""
         self._number += 1
         self._requests = 0
         try:
@@ -114,7 +114,7 @@ class Prober:
             self.condition = self.condition.after(None)
 
     def _url(self, entry: Entry, method: str) -> str:
-        """Return the URL that a client gets, signed where needed; it must not reach a log."""
+        """Return the URL that a client gets, signed if needed; it must not reach a log."""
         if not entry.private:
             return entry.url
         try:
@@ -125,8 +125,8 @@ class Prober:
     def _keys(self) -> presign.Signer:
         """Return the keys of private stores, read again where the file has changed."""
         try:
-            found = self.config.signing.stat()
-            stamp: tuple[int, ...] = (found.st_ino, found.st_size, found.st_mtime_ns)
+            status = self.config.signing.stat()
+            stamp: tuple[int, ...] = (status.st_ino, status.st_size, status.st_mtime_ns)
         except OSError:
             stamp = ()
         if self._signer is None or not stamp or self._signer[0] != stamp:
@@ -134,20 +134,21 @@ class Prober:
         return self._signer[1]
 
     def _ask(self, asked: Collection[ObjectState], until: float) -> None:
-        """Request the headers of these objects, and of some others if all get a 403."""
+        """Request the headers of these objects; if all of them get a 403, also of some others."""
         answers: dict[ObjectState, str] = {}
         try:
             for state in asked:
                 answers[state] = self._object(state)
                 if time.monotonic() > until:
-                    break  # the next round begins with the others
+                    break  # the next round begins with the remaining objects
             others = self.objects.witnesses(answers) if is_closed(answers.values()) else ()
             for state in others:
                 answers[state] = self._object(state)
                 if not answers[state] or time.monotonic() > until:
                     break
         finally:
-            # Those before an error of the endpoint answered, and the next round begins after them.
+            # The objects before an error of the endpoint did answer, so the next round begins after
+            # them.
             for state in answers:
                 self.objects.answered(state, self._number)
                 self.objects.judge(state)
@@ -181,6 +182,12 @@ class Prober:
 
     def _read(self, until: float) -> None:
         """Read on where the last round ended, at least a piece."""
+        # Three bounds apply: bytes of the round (`left`, for regular reads only), requests and
+        # time. The first piece is small, because its speed decides whether the endpoint is up;
+        # after it the pieces are large, and an error of the endpoint ends only this round's
+        # reading. Objects that fail before the first good piece do not use up the bound on
+        # bytes, and their number is bounded by OTHERS: behind a 403 for all of them the endpoint
+        # may be closed, which `_witness` decides.
         rate = self.config.read_rate * self.config.interval_seconds
         left = int(min(rate, -(-self.objects.total // PASS)))
         answers: list[tuple[ObjectState, str]] = []
@@ -203,7 +210,7 @@ class Prober:
             except EndpointError:
                 if most == PIECE:
                     raise
-                break  # one piece came in time; the next round reads the rest
+                break  # a piece came in time; the next round reads the rest
             answers.append((reading.state, ""))
             left -= 0 if is_urgent else got
             most = MORE
@@ -212,7 +219,7 @@ class Prober:
         self._record(answers)
 
     def _witness(self, refused: list[ObjectState], until: float) -> list[tuple[ObjectState, str]]:
-        """Request a byte of other objects, until one is served."""
+        """Request a byte of other objects, until the endpoint serves one."""
         answers: list[tuple[ObjectState, str]] = []
         for state in self.objects.witnesses(refused):
             try:
@@ -226,7 +233,7 @@ class Prober:
         return answers
 
     def _reading(self) -> PartialRead | None:
-        """Return the object to read on, except those that failed in this round."""
+        """Return the object to continue with, unless it failed in this round."""
         state = self.objects.next_to_read(self._number)
         if state is None:
             return None
@@ -236,13 +243,13 @@ class Prober:
         return reading
 
     def _is_valid(self, reading: PartialRead) -> bool:
-        """Whether a read can go on: of a published object that answers, with the same urgency."""
+        """Whether a read can continue: its object is published, answers, and is as urgent."""
         state = reading.state
         can_go_on = state.is_readable and state.failed < self._number
         return can_go_on and self.objects.holds(state) and state.is_urgent == reading.is_urgent
 
     def _piece(self, reading: PartialRead, size: int) -> int:
-        """Read some bytes and return their number; compare the digest after the last ones."""
+        """Read some bytes and return their number; compare the digest after the last byte."""
         entry = reading.entry
         answer = self._range(reading, size)
         got = self._connection.read(answer, size)
@@ -252,7 +259,7 @@ class Prober:
         state.served = self._number
         seen = _validators(answer)
         if reading.seen not in (None, seen):
-            # The object was replaced during the read, which begins again.
+            # The object was replaced during the read, so the read starts again.
             self._end(reading)
             return size
         reading.seen = seen
@@ -262,7 +269,7 @@ class Prober:
             is_right = reading.digest.hexdigest() == entry.sha256
             state.content = "" if is_right else "its content is not what was published"
             state.compared, state.is_urgent = self._number, False
-            # A whole read is an answer, so no request for the headers is due.
+            # A complete read counts as an answer, so no request for the headers is due.
             self.objects.answered(state, self._number)
             self.objects.judge(state)
             self._end(reading)
@@ -275,7 +282,7 @@ class Prober:
         self._requests += 1
         headers = {"Range": f"bytes={reading.size}-{last}"}
         if self.endpoint.origin and reading.state.content:
-            # The cache has a corrupt copy: it may request the object from its origin again.
+            # The copy in the cache is corrupt: make the cache request the object from its origin.
             headers["Cache-Control"] = "no-cache"
         answer = self._connection.request("GET", self._url(entry, "GET"), headers)
         if answer.status in (403, 404, 410, 416):
@@ -292,10 +299,10 @@ class Prober:
         return answer
 
     def _end(self, reading: PartialRead) -> None:
-        self._readings = {k: one for k, one in self._readings.items() if one is not reading}
+        self._readings = {k: other for k, other in self._readings.items() if other is not reading}
 
     def _ask_any(self) -> None:
-        """Request one object where none has its turn, or the endpoint itself where it has none."""
+        """Request an object although none is due, or the endpoint itself if it has no objects."""
         state = self.objects.oldest()
         if state is not None:
             self._ask([state], time.monotonic())

@@ -1,4 +1,4 @@
-"""The networks of cloud providers, fetched once a day and kept until a better file comes."""
+"""The networks of cloud providers, fetched daily and kept until a good newer file arrives."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 INTERVAL: Final = 86_400.0
-"""Seconds between two downloads; providers change their files some times a week."""
+"""Seconds between two downloads; providers change their files a few times a week."""
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""The most bytes of one file; the largest published one has some 5 MB."""
+"""The most bytes of a file; the largest published file has some 5 MB."""
 
 TIMEOUT: Final = 60.0
-"""Seconds that each wait for a provider may take."""
+"""Timeout of each wait for a provider, in seconds."""
 
 
 def load(config: Config) -> list[tuple[Network, str]]:
-    """Return the networks of all providers in the settings, as far as they were fetched."""
-    found: list[tuple[Network, str]] = []
+    """Return the networks of those providers in the settings that were fetched so far."""
+    parsed: list[tuple[Network, str]] = []
     for provider in config.providers:
         kept = _kept(config.state, provider)
-        found += networks.parse([(net, region) for net, region in kept[0]]) if kept else []
-    return found
+        parsed += networks.parse([(net, region) for net, region in kept[0]]) if kept else []
+    return parsed
 
 
-def refresh(config: Config, say: Callable[..., None]) -> None:
-    """Fetch every provider's file; a refused file is reported, and the file before stays."""
+def refresh(config: Config, log: Callable[..., None]) -> None:
+    """Fetch every provider's file; a bad file is reported, and the file before is kept."""
     for provider in config.providers:
         kept = _kept(config.state, provider)
         try:
             before = kept[1] if kept else 0
             data = _fetch(config, provider)
-            found, total = ranges.read(provider.name, data, provider.regions, before)
+            parsed, total = ranges.read(provider.name, data, provider.regions, before)
         except (ranges.BadRangesError, OSError, ValueError) as error:
-            say("ranges-refused", provider=provider.name, reason=error)
+            log("ranges-refused", provider=provider.name, reason=error)
             continue
         text = json.dumps(
             {
                 "format": FORMAT,
                 "regions": dict(sorted(provider.regions.items())),
                 "count": total,
-                "networks": [[str(net), region] for net, region in found],
+                "networks": [[str(net), region] for net, region in parsed],
             }
         )
         files.replace(_path(config.state, provider), text)
-        say("ranges", provider=provider.name, networks=len(found), published=total)
+        log("ranges", provider=provider.name, networks=len(parsed), published=total)
 
 
 def _fetch(config: Config, provider: Provider) -> object:
@@ -71,7 +71,7 @@ def _fetch(config: Config, provider: Provider) -> object:
 
 
 def paths(config: Config) -> list[Path]:
-    """Return the files that keep the networks of the providers."""
+    """Return the files with the networks of the providers."""
     return [_path(config.state, provider) for provider in config.providers]
 
 

@@ -1,8 +1,8 @@
-"""Tables of networks: the inventory's own, and those that cloud providers publish.
+"""Networks of cloud providers, taken out of the files that they publish.
 
-Each provider's file has a shape of its own. A file of another shape, or one that has suddenly lost
-most of its networks, is refused as a whole and the one before stays in force: a wrong table sends
-clients across an ocean, silently.
+Each provider has its own format. A file in another format, or a file that has suddenly lost most of
+its networks, is refused as a whole, and the file before stays in force: a wrong table silently
+sends clients across an ocean.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from hgfleet.steering.networks import Network
 
 MAX_NETWORKS: Final = 200_000
-"""The most networks of one file; the largest (Azure, all services) has some 80,000 prefixes."""
+"""The most networks of a file; the largest file (Azure, all services) has some 80,000 prefixes."""
 
 MIN_SHARE: Final = 0.5
-"""The least share of the networks before; a provider grows, and never halves overnight."""
+"""The least share of the former number of networks; a provider does not halve overnight."""
 
 
 class BadRangesError(Exception):
-    """A file that does not have the form of its provider's; the message gives the reason."""
+    """A file that is not in its provider's format; the message gives the reason."""
 
 
 def read(
     provider: str, data: object, regions: Mapping[str, str], known: int = 0
 ) -> tuple[list[tuple[Network, str]], int]:
-    """Take the networks out of a provider's file (parsed JSON), with our names of its regions.
+    """Take the networks out of a provider's file (parsed JSON), with the site's names of regions.
 
-    `regions` maps the provider's regions to ours; networks of other regions are left out. `known`
-    is the number of networks in the accepted file before. Returns the networks, and the number of
-    all networks in the file. Raises BadRangesError.
+    `regions` maps the provider's regions to the site's regions; other networks are left out.
+    `known` is the number of networks in the accepted file before. Returns the networks, and the
+    number of all networks in the file. Raises BadRangesError.
     """
     networks: list[tuple[Network, str]] = []
     seen = 0

@@ -1,8 +1,8 @@
-"""Selection of the objects that one round of probes requests and reads. Pure.
+"""Selection of the objects that a round of probes requests and reads. Pure.
 
-Each object has a state between rounds; the round number is the clock. A round costs as much as the
-objects that it touches: whose turn it is stands in a rotation and in a heap, which change with the
-states of those objects alone.
+Each object has a state between rounds; the round number is the clock. The cost of a round depends
+only on the objects that it touches. A rotation orders the requests for headers and a heap orders
+the reads; both change only with the states of the touched objects.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ if TYPE_CHECKING:
     from hgfleet.bundles.manifest import Entry
 
 ROUNDS: Final = 6
-"""Rounds after which an object that gave no answer since is requested."""
+"""An object without an answer in so many rounds is requested."""
 
 PASS: Final = 2 * ROUNDS - 1
-"""Rounds in which every object is read once, if all of them are small.
+"""Rounds in which every object is read once, if all objects are small.
 
-A whole read is an answer too, so each object gets one request for its headers between two reads. A
-read costs a store more than twice the processor time of such a request, and the prober the digest.
+A complete read is an answer too, so each object gets a single request for its headers between two
+reads. A read costs the store more than twice the processor time of such a request, and costs the
+prober the digest.
 """
 
 REQUESTS: Final = 72
-"""Requests of one round at one endpoint while all is well: 24 a second in rounds of 3 s."""
+"""Requests of a round at an endpoint while all is well: 24 a second in rounds of 3 s."""
 
 DUE: Final = REQUESTS // 2
-"""Objects whose headers are requested in one round, because they gave no answer for `ROUNDS`."""
+"""Objects whose headers are requested in a round because they gave no answer for `ROUNDS`."""
 
 NEW: Final = 100
-"""New objects whose headers are requested in one round, and urgent requests for content."""
+"""New objects whose headers are requested in a round; also urgent requests for content."""
 
 OTHERS: Final = 10
 """Further objects requested after a 403 for all objects of a round."""
 
 REFUSED: Final = "the answer is 403"
-"""For every object: the bucket has lost its policy, or refuses the reader's key.
+"""If all objects get it, the bucket has lost its policy, or refuses the reader's key.
 
-For one object: it is missing. S3 answers 403 AccessDenied for a missing key to a client without
-s3:ListBucket, and 404 with it (AWS, API reference of GetObject); clients of bundles list nothing.
+If a single object gets it, the object is missing. For a missing key S3 answers 404 to a client with
+the permission s3:ListBucket, else 403 AccessDenied (AWS, API reference of GetObject); clients of
+bundles cannot list.
 """
 
 
@@ -63,12 +65,12 @@ class Validators:
 
 @dataclass(eq=False, slots=True)
 class ObjectState:
-    """The state of one object between rounds.
+    """The state of an object between rounds.
 
-    `asked` is the last round in which the object answered a request for its headers or was read to
-    its end, `compared` the last round that read the end of its content, `served` the last one that
-    got any of it, `failed` the last one that got none; 0 before the first. `headers` and `content`
-    are the problems of headers and content, or "".
+    Four fields are numbers of rounds, 0 before the first: in `asked` the object last answered a
+    request for its headers or was read to its end, in `compared` its content was last read to the
+    end, in `served` some content came, in `failed` none came. `headers` and `content` are the
+    problems of headers and content, or "".
     """
 
     entry: Entry
@@ -82,25 +84,25 @@ class ObjectState:
     headers: str = ""
     content: str = ""
     placed: tuple[bool, int, int] | None = None
-    """The place in the heap of `Objects`, None without one."""
+    """The place in the heap of `Objects`, None if it is not there."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether the object answers; another one cannot be read."""
+        """Whether the object answers, without which it cannot be read."""
         return bool(self.asked) and not self.headers
 
     @property
     def place(self) -> tuple[bool, int, int]:
-        """The place in the order of reading: urgent ones, then the longest unread, the smallest."""
+        """The place in the order of reading: urgent first, then longest unread, then smallest."""
         return (not self.is_urgent, self.compared, self.entry.size)
 
 
 @dataclass
 class Objects:
-    """The objects of one endpoint by URL, and the turn of each.
+    """The objects of an endpoint by URL, and the order of their turns.
 
     `dead` has the URLs of objects that must not be advertised, with the reasons; `read` the URLs of
-    objects whose content was compared and is right. `version` grows with each change of these.
+    objects whose content was compared and is right. `version` grows with each change of both.
     `total` is the size of all objects in bytes.
     """
 
@@ -111,7 +113,7 @@ class Objects:
     _states: dict[str, ObjectState] = field(default_factory=dict)
     _new: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _asked: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """The others, those with the oldest answer first."""
+    """The objects that have answered, the oldest answer first."""
     _to_read: list[tuple[tuple[bool, int, int], str]] = field(default_factory=list)
     """A heap. An object whose place has changed is in it twice; only the new place counts."""
 
@@ -122,11 +124,11 @@ class Objects:
         return iter(self._states.values())
 
     def holds(self, state: ObjectState) -> bool:
-        """Whether this is the state of an object, and not of an earlier publication."""
+        """Whether a state is current, and not of an earlier publication of its object."""
         return self._states.get(state.entry.url) is state
 
     def add(self, entry: Entry, *, is_urgent: bool = False) -> ObjectState:
-        """Add a published object; one that was published before begins anew."""
+        """Add a published object; if it was published before, its state starts again."""
         self.remove(entry)
         state = self._states[entry.url] = ObjectState(entry, is_urgent)
         self._new[entry.url] = None
@@ -158,9 +160,10 @@ class Objects:
             state.placed = state.place
             heapq.heappush(self._to_read, (state.place, state.entry.url))
         if len(self._to_read) > 2 * len(self._states) + REQUESTS:
-            for one in self._states.values():
-                one.placed = one.place if one.is_readable else None
-            placed = ((one.placed, one.entry.url) for one in self._states.values())
+            # Most entries of the heap are outdated: build it again from the states.
+            for each in self._states.values():
+                each.placed = each.place if each.is_readable else None
+            placed = ((each.placed, each.entry.url) for each in self._states.values())
             self._to_read = [(place, url) for place, url in placed if place is not None]
             heapq.heapify(self._to_read)
 
@@ -174,9 +177,10 @@ class Objects:
         (self.read.add if is_read else self.read.discard)(url)
 
     def batch(self, number: int, *, is_up: bool) -> list[ObjectState]:
-        """Return the objects to request in the round `number`: new ones, and those that are due.
+        """Return the objects to request in the round `number`: those that are new or due.
 
-        While the endpoint is down, the oldest are due in any case: one of them may answer.
+        While the endpoint is down, the objects with the oldest answers are due in any case: one of
+        them may answer.
         """
         due: list[ObjectState] = []
         for url in self._asked:
@@ -189,34 +193,38 @@ class Objects:
         return new + due
 
     def oldest(self) -> ObjectState | None:
-        """Return the object with the oldest answer, of those that ever gave one."""
+        """Return the object with the oldest answer; objects that never answered do not count."""
         return next((self._states[url] for url in self._asked), None)
 
     def witnesses(self, asked: Collection[ObjectState]) -> list[ObjectState]:
         """Return the objects to request after a 403 for all of `asked`.
 
-        Objects that answered well come first, the latest of them before the others: objects that
-        are missing together were uploaded together, and are requested in the same rounds. The one
-        that gave content last comes before all.
+        The object that gave content last comes first. Next come objects without a problem, the most
+        recent answer first: objects that are missing together were uploaded together and are
+        requested in the same rounds, so a recent answer comes from another upload.
         """
         known = {*asked}
-        others = [one for one in self._states.values() if one not in known]
-        last = max(others, key=lambda one: one.served, default=None)
+        others = [state for state in self._states.values() if state not in known]
+        last = max(others, key=lambda state: state.served, default=None)
 
-        def order(one: ObjectState) -> tuple[bool, bool, int]:
-            return (one is not last or not one.served, bool(one.headers), -one.asked)
+        def order(state: ObjectState) -> tuple[bool, bool, int]:
+            return (state is not last or not state.served, bool(state.headers), -state.asked)
 
         return heapq.nsmallest(OTHERS, others, key=order)
 
     def next_to_read(self, number: int) -> ObjectState | None:
-        """Return the object to read next: the smallest urgent one, else the longest unread one.
+        """Return the object to read next: the smallest that is urgent, else the longest unread.
 
-        An object that does not answer cannot be read. An object that was compared in this round,
-        which is `number`, or that failed in it, is read again in a later one.
+        An object that does not answer cannot be read. An object that was compared or that failed in
+        this round, which is `number`, is read again only in a later round.
         """
+        # The heap may hold an object at an old place, or an object that is gone or dead: such
+        # entries are dropped here. Objects that had their turn in this round are put aside and
+        # return to the heap at the end. If a regular object on top was compared in this round, all
+        # objects behind it were compared too, because the order is by the round of comparison.
         aside = []
-        found = None
-        while self._to_read and found is None:
+        chosen = None
+        while self._to_read and chosen is None:
             place, url = self._to_read[0]
             state = self._states.get(url)
             if state is None or not state.is_readable or state.place != place:
@@ -224,14 +232,14 @@ class Objects:
                 if state is not None and state.placed == place:
                     state.placed = None
             elif state.compared < number and state.failed < number:
-                found = state
+                chosen = state
             elif state.compared >= number and not state.is_urgent:
-                break  # and so were all after it
+                break  # and so were all objects behind it
             else:
                 aside.append(heapq.heappop(self._to_read))
-        for one in aside:
-            heapq.heappush(self._to_read, one)
-        return found
+        for skipped in aside:
+            heapq.heappush(self._to_read, skipped)
+        return chosen
 
 
 def classify(status: int, length: int, expected: int) -> None:
@@ -248,13 +256,13 @@ def classify(status: int, length: int, expected: int) -> None:
 
 
 def wrong_length(length: int, expected: int) -> str:
-    """Return the problem of an object with another length than its manifest says."""
+    """Return the problem of an object whose length differs from its manifest."""
     return f"it has {length:,} bytes instead of {expected:,}"
 
 
 def is_closed(answers: Collection[str]) -> bool:
     """Whether a 403 is an error of the endpoint; `answers` are the problems of the objects.
 
-    As long as one object of the endpoint answers well (""), a 403 is an error of the object.
+    As long as any object of the endpoint answers well (""), a 403 is an error of the object.
     """
     return REFUSED in answers and "" not in answers
