@@ -1,1 +1,1 @@
-"""Webhooks: push events of the broker, posted to the receivers that the operators have set."""
+"""Webhooks: push events of the broker, posted to the receivers in the operators' settings."""

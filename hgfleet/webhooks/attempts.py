@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 2.0
 LONGEST_PAUSE: Final = 600.0
-"""Seconds between attempts; doubled each time. A receiver that returns gets its events within."""
+"""Seconds between attempts, doubled each time, and their maximum, within which a receiver that is
+back gets its events."""
 
 _RETRIED: Final = frozenset({408, 429})
-"""Refusals that pass: the request was too slow, or one of too many."""
+"""Temporary refusals: the request was too slow, or there were too many requests."""
 
 
 class Verdict(StrEnum):
@@ -29,7 +30,7 @@ class Verdict(StrEnum):
 
 
 def verdict(status: int) -> Verdict:
-    """Judge the status of an answer. Redirects are not followed: an operator may repair the URL."""
+    """Judge the status of an answer. A redirect fails until an operator corrects the URL."""
     if 200 <= status < 300:
         return Verdict.DELIVERED
     if 400 <= status < 500 and status not in _RETRIED:
@@ -38,9 +39,9 @@ def verdict(status: int) -> Verdict:
 
 
 def pause(attempts: int, jitter: float) -> float:
-    """Return the seconds until the next attempt after so many; `jitter` is from 0 to 1.
+    """Return the seconds until the next attempt, given the attempts so far; `jitter` is 0 to 1.
 
-    A half of the pause is random, so that deliveries that failed together come apart.
+    Half of the pause is random, so that deliveries that failed together are not repeated together.
     """
     longest = min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 32), LONGEST_PAUSE)
     return longest * (0.5 + 0.5 * jitter)
@@ -49,17 +50,17 @@ def pause(attempts: int, jitter: float) -> float:
 def next_attempt(
     received: float, now: float, attempts: int, jitter: float, retry_seconds: float
 ) -> float | None:
-    """Return the time of the next attempt, None if the delivery is given up.
+    """Return the time of the next attempt, or None if the delivery is given up.
 
-    The time counts from the arrival of the event, so events that waited behind a dead one of
-    their repository are not tried for as long again.
+    The time counts from the arrival of the event, so events that waited behind a dead event of
+    their repository do not get the whole time again.
     """
     due = now + pause(attempts, jitter)
     return due if due <= received + retry_seconds else None
 
 
 def headers(event: Event, secret: bytes, now: float) -> dict[str, str]:
-    """Return the headers of a request, except for those of HTTP itself."""
+    """Return the headers of a request, except for the headers of HTTP itself."""
     timestamp = str(int(now))
     return {
         "Content-Type": "application/json",

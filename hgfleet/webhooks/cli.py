@@ -32,8 +32,8 @@ _EPILOG: Final = """\
 examples:
   hgfleet webhooks status              what waits for each receiver, and why
   hgfleet webhooks dead list           the deliveries that were given up
-  hgfleet webhooks dead retry ci       have all dead deliveries of the receiver ci tried again
-  hgfleet webhooks dead drop ci ID     remove one of them
+  hgfleet webhooks dead retry ci       try all dead deliveries of the receiver ci again
+  hgfleet webhooks dead drop ci ID     remove a dead delivery
 """
 
 
@@ -86,12 +86,14 @@ def _run(options: argparse.Namespace) -> int:
     from hgfleet.webhooks import former_spool
     from hgfleet.webhooks.daemon import Daemon
 
-    found = webhook_settings.load(options.config)
+    settings = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
-    secrets = {one.name: webhook_settings.secret(one.name) for one in found.receivers}
-    former = list(former_spool.read(found.spool))
+    secrets = {
+        receiver.name: webhook_settings.secret(receiver.name) for receiver in settings.receivers
+    }
+    former = list(former_spool.read(settings.spool))
     log = logfmt.events("webhooks")
-    service.run(Daemon(found, replication, secrets, log, former).run(), log)
+    service.run(Daemon(settings, replication, secrets, log, former).run(), log)
     return 0
 
 
@@ -104,15 +106,15 @@ def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaita
     """Ask the brokers, with the rights of the daemon. Raises UnavailableError."""
     from hgfleet.replication import connection
 
-    found = webhook_settings.load(options.config)
+    settings = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
 
     async def run() -> None:
-        # root alone reads the key.
+        # Only root can read the key.
         tls = connection.tls(replication)
         become(USER)
         async with connection.asking(replication, "hgfleet webhooks", tls) as client:
-            await ask(found, client)
+            await ask(settings, client)
 
     asyncio.run(run())
     return 0
@@ -126,84 +128,89 @@ def _letters(client: Client) -> Letters:
 
 
 async def _dead(client: Client, receiver: str, *, former: bool = True) -> list[Letter]:
-    """Return the dead events of receivers of a name, `former` ones too; of all without a name."""
+    """Return the dead events of receivers with this name, or of all receivers for "".
+
+    `former` includes events of receivers that are not set any more.
+    """
     from hgfleet.webhooks import consumers, letters
 
-    names = {one.identity: one.name for one in await consumers.receivers(client)}
-    found = [
-        replace(one, receiver=names.get(one.identity, one.receiver))
-        async for one in _letters(client).read(letters.DEAD)
-        if former or one.identity in names
+    names = {known.identity: known.name for known in await consumers.receivers(client)}
+    dead = [
+        replace(letter, receiver=names.get(letter.identity, letter.receiver))
+        async for letter in _letters(client).read(letters.DEAD)
+        if former or letter.identity in names
     ]
-    return [one for one in found if receiver in ("", one.receiver)]
+    return [letter for letter in dead if receiver in ("", letter.receiver)]
 
 
 def _status(options: argparse.Namespace) -> int:
     return _asked(options, _show_status)
 
 
-async def _show_status(found: Settings, client: Client) -> None:
+async def _show_status(settings: Settings, client: Client) -> None:
     from hgfleet.webhooks import consumers, letters
 
     try:
-        told = json.loads((found.state / webhook_settings.STATE_FILE).read_bytes())
+        states = json.loads((settings.state / webhook_settings.STATE_FILE).read_bytes())
     except (OSError, ValueError):
-        told = {}
-    dead = Counter(one.receiver for one in await _dead(client, ""))
-    again = Counter([one.receiver async for one in _letters(client).read(letters.AGAIN)])
+        states = {}
+    dead = Counter(letter.receiver for letter in await _dead(client, ""))
+    again = Counter([letter.receiver async for letter in _letters(client).read(letters.AGAIN)])
     waiting = Counter(again)
-    for one, info in (await consumers.receivers(client)).items():
-        waiting[one.name] += (info.num_pending or 0) + (info.num_ack_pending or 0)
+    for receiver, info in (await consumers.receivers(client)).items():
+        waiting[receiver.name] += (info.num_pending or 0) + (info.num_ack_pending or 0)
     now = time.time()
-    for name in sorted({one.name for one in found.receivers} | dead.keys() | waiting.keys()):
-        text, state = "nothing waits", told.get(name, {})
+    for name in sorted(
+        {receiver.name for receiver in settings.receivers} | dead.keys() | waiting.keys()
+    ):
+        text, state = "nothing waits", states.get(name, {})
         if waiting[name]:
             text = f"{waiting[name]} wait"
             text += f", the oldest for {now - state['oldest']:.0f} s" if state.get("oldest") else ""
             text += f" ({state['reason']})" if state.get("reason") else ""
         if dead[name]:
             text += f"; {dead[name]} dead: `hgfleet webhooks dead list {name}`"
-        print(
-            f"{name}: {text}{'' if found.receiver(name) else '; no receiver of this name is set'}"
-        )
+        former = "" if settings.receiver(name) else "; no receiver of this name is set"
+        print(f"{name}: {text}{former}")
 
 
 def _list(options: argparse.Namespace) -> int:
     async def show(_found: Settings, client: Client) -> None:
-        for one in await _dead(client, options.receiver):
-            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.received))
-            tries = "1 attempt" if one.attempts == 1 else f"{one.attempts} attempts"
+        for letter in await _dead(client, options.receiver):
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(letter.received))
+            tries = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+            event = letter.event
             print(
-                f"{one.receiver} {one.event.id} {one.event.path} push {one.event.number}, {when}, "
-                f"{tries}: {one.reason}"
+                f"{letter.receiver} {event.id} {event.path} push {event.number}, {when}, "
+                f"{tries}: {letter.reason}"
             )
 
     return _asked(options, show)
 
 
 def _retry(options: argparse.Namespace) -> int:
-    return _asked(options, lambda found, client: _try_again(options, found, client))
+    return _asked(options, lambda settings, client: _try_again(options, settings, client))
 
 
-async def _try_again(options: argparse.Namespace, found: Settings, client: Client) -> None:
+async def _try_again(options: argparse.Namespace, settings: Settings, client: Client) -> None:
     from hgfleet.webhooks import letters
 
-    if found.receiver(options.receiver) is None:
-        names = ", ".join(one.name for one in found.receivers)
+    if settings.receiver(options.receiver) is None:
+        names = ", ".join(receiver.name for receiver in settings.receivers)
         raise UsageError(f"receiver {options.receiver}: none of the receivers {names}")
     chosen = _chosen(options, await _dead(client, options.receiver, former=False))
-    for one in chosen:
-        again = replace(one, received=time.time(), attempts=0)
+    for letter in chosen:
+        again = replace(letter, received=time.time(), attempts=0)
         await _letters(client).add(letters.AGAIN, again)
-        await _letters(client).remove(one.number)
+        await _letters(client).remove(letter.number)
     print(f"{options.receiver}: {len(chosen)} tried again")
 
 
 def _drop(options: argparse.Namespace) -> int:
     async def drop(_found: Settings, client: Client) -> None:
         chosen = _chosen(options, await _dead(client, options.receiver))
-        for one in chosen:
-            await _letters(client).remove(one.number)
+        for letter in chosen:
+            await _letters(client).remove(letter.number)
         print(f"{options.receiver}: {len(chosen)} removed")
 
     return _asked(options, drop)
@@ -213,11 +220,11 @@ def _chosen(options: argparse.Namespace, dead: list[Letter]) -> list[Letter]:
     """Return the dead events that a command names. Raises UsageError."""
     if not options.deliveries:
         return dead
-    known = {one.event.id for one in dead}
-    if unknown := [one for one in options.deliveries if one not in known]:
+    known = {letter.event.id for letter in dead}
+    if unknown := [delivery for delivery in options.deliveries if delivery not in known]:
         raise UsageError(
             f"{options.receiver}: no dead delivery {', '.join(unknown)} of this receiver; "
-            f"`hgfleet webhooks dead list {options.receiver}` shows them, and those of a former "
-            "receiver of this name, which are not tried again"
+            f"`hgfleet webhooks dead list {options.receiver}` shows them, and also deliveries of "
+            "a former receiver of this name, which are not tried again"
         )
-    return [one for one in dead if one.event.id in options.deliveries]
+    return [letter for letter in dead if letter.event.id in options.deliveries]

@@ -1,4 +1,4 @@
-"""The durable consumers of the receivers, in the stream of events."""
+"""The durable consumers of receivers in the stream of events."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ if TYPE_CHECKING:
     from hgfleet.webhooks.identities import Known
 
 FORMER: Final = "webhooks"
-"""The consumer of the release before, which had one for all receivers."""
+"""The consumer of the release before, which all receivers shared."""
 
 ACK_SECONDS: Final = 15.0
-"""After which the broker sends an event again that is neither acknowledged nor extended: events
-that a daemon held which was killed, or whose host is gone."""
+"""Time after which the broker sends an event again that is neither acknowledged nor extended,
+because its daemon was killed or its host is gone."""
 
 MOST_HELD: Final = 512
-"""Events that a receiver holds unacknowledged; the others stay in the stream."""
+"""Most events that a receiver holds unacknowledged; further events stay in the stream."""
 
 FORGOTTEN_SECONDS: Final = 30 * 24 * 3600.0
-"""After which the broker deletes a consumer that no daemon asks: none runs without receivers."""
+"""Time after which the broker deletes a consumer that no daemon uses: without receivers no daemon
+runs."""
 
 
 CLOCK_SECONDS: Final = 60.0
-"""By which the clocks of brokers may differ."""
+"""Difference that is allowed between the clocks of brokers."""
 
 
 async def receivers(client: Client) -> dict[Known, ConsumerInfo]:
     """Return the receivers that the brokers know. Raises the errors of nats-py.
 
-    A list with their descriptions leaves out those that no broker answers for at the moment.
+    A list with descriptions leaves out receivers whose broker does not answer, so names are listed
+    first.
     """
     api = client.jetstream(timeout=ANSWER_SECONDS)
     names: list[str] = []
@@ -58,19 +60,19 @@ async def receivers(client: Client) -> dict[Known, ConsumerInfo]:
         if not page.get("consumers"):
             break
         names += page["consumers"]
-    found: dict[Known, ConsumerInfo] = {}
+    receivers: dict[Known, ConsumerInfo] = {}
     for name in names:
         if identities.parse(name, None) is not None:
             info = await api.consumer_info(messages.EVENTS, name)
-            if (one := identities.parse(name, info.config.description)) is not None:
-                found[one] = info
-    return found
+            if (receiver := identities.parse(name, info.config.description)) is not None:
+                receivers[receiver] = info
+    return receivers
 
 
 async def ensure(api: JetStreamContext, receiver: Known, start: int = 0) -> None:
-    """Make a receiver's consumer, or change its description. Raises the errors of nats-py.
+    """Create a receiver's consumer, or change its description. Raises the errors of nats-py.
 
-    A new one gets the events from the number `start` on, those that come from now on without.
+    A new consumer gets the events from the number `start` on; without `start`, from now on.
     """
     try:
         info = await api.consumer_info(messages.EVENTS, receiver.consumer)
@@ -97,26 +99,26 @@ async def ensure(api: JetStreamContext, receiver: Known, start: int = 0) -> None
 
 
 class Taken(NamedTuple):
-    """What the daemon of the release before has taken of a stream of events.
+    """The events of a stream that the daemon of the release before has taken.
 
-    That daemon ran before this release, or after a rollback from it. Then receivers have consumers
-    already, and events that came before the rollback may wait there.
+    That daemon ran before this release, or after a rollback from it. After a rollback, receivers
+    have consumers already, and earlier events may wait there.
     """
 
     stream: str
-    """When the stream was made; the numbers of another one tell nothing."""
+    """Time at which the stream was made; numbers of another stream mean nothing here."""
     since: float
-    """When its consumer began with the events that came from then on (seconds since 1970)."""
+    """Time from which its consumer got events (seconds since 1970)."""
     next: int
-    """The first event that it had not taken."""
+    """The number of the first event that it had not taken."""
 
     def has(self, number: int, published: float) -> bool:
-        """Whether it has taken an event of the stream; of the first minute, it counts none."""
+        """Whether it has taken an event; events of the first minute do not count as taken."""
         return number < self.next and published >= self.since + CLOCK_SECONDS
 
 
 async def taken(api: JetStreamContext) -> Taken | None:
-    """Return what the daemon of the release before has taken; None where it never ran."""
+    """Return the events that the daemon of the release before has taken; None if it never ran."""
     try:
         info = await api.consumer_info(messages.EVENTS, FORMER)
     except nats.js.errors.NotFoundError:
@@ -127,6 +129,6 @@ async def taken(api: JetStreamContext) -> Taken | None:
 
 
 async def remove(api: JetStreamContext, name: str) -> None:
-    """Delete a consumer, unless that was done. Raises the errors of nats-py."""
+    """Delete a consumer if it is there. Raises the errors of nats-py."""
     with contextlib.suppress(nats.js.errors.NotFoundError):
         await api.delete_consumer(messages.EVENTS, name)

@@ -1,8 +1,8 @@
-"""Deliveries to one receiver: events from its consumer at the brokers, posted in their order.
+"""Deliveries to a receiver: events from its consumer at the brokers, posted in order.
 
-An event is acknowledged when the receiver has it, or when its dead letter is stored. So neither a
-broker nor the host loses one. Only requests that were under way when the daemon was killed come
-twice.
+An event is acknowledged when the receiver has it, or when its dead letter is stored. So no event is
+lost with a broker or with this host. If the daemon is killed, the requests that it was sending are
+sent twice.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
     from hgfleet.webhooks.settings import Receiver, Settings
 
 PARALLEL: Final = 4
-"""Requests to one receiver at a time."""
+"""Most requests to a receiver at a time."""
 
 LOOK_SECONDS: Final = 0.25
-"""Between looks whether all is here that the broker has handed out."""
+"""Between checks whether every event that the broker handed out has arrived."""
 
 
 class Deliveries:
-    """Delivers to one receiver, over all connections.
+    """Delivers to a receiver, across reconnections.
 
-    `known` is its identity, once it is known, `taken` what the release before took for it.
+    `known` is the receiver's identity, once it is known; `taken` are events that the release before
+    has taken.
     """
 
     def __init__(
@@ -52,28 +53,28 @@ class Deliveries:
         secret: bytes,
         settings: Settings,
         tls: ssl.SSLContext,
-        say: Callable[..., None],
+        log: Callable[..., None],
     ) -> None:
         self.receiver, self.secret = receiver, secret
         self.known: Known | None = None
         self.taken: Taken | None = None
         self.lines = Lines()
-        self._settings, self._tls, self._say = settings, tls, say
+        self._settings, self._tls, self._log = settings, tls, log
         self._slots = asyncio.Semaphore(PARALLEL)
         self._client: Client | None = None
         self._stream = ""
-        """When the stream of events was made; numbers begin again in another one."""
+        """Time at which the stream of events was made; another stream has other numbers."""
         self._online, self._settled = asyncio.Event(), asyncio.Event()
         self._letters_came, self._last_letter = asyncio.Event(), 0
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Deliver what is received, until cancelled."""
+        """Deliver events until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             await asyncio.Event().wait()
 
-    def look(self) -> None:
-        """Look for letters that are to be tried again."""
+    def poll_letters(self) -> None:
+        """Fetch letters that are to be tried again."""
         self._letters_came.set()
 
     # -- arrival ---------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class Deliveries:
         self._online.set()
         self._last_letter, beat = 0, None
         try:
-            # Before the first event: letters are before it in their lines.
+            # Letters come before the first event in their lines, so they are read first.
             await self._read_letters(client)
             beat = self._tasks.create_task(self._beat(client))
             async for message in pulling.messages_of(client, messages.EVENTS, self.known.consumer):
@@ -104,7 +105,7 @@ class Deliveries:
             self._settled.clear()
             if beat is not None:
                 beat.cancel()
-            # The next daemon need not wait until they count as lost.
+            # The next daemon gets them at once, instead of when they count as lost.
             for reply in self.lines.replies():
                 with contextlib.suppress(*FAILURES):
                     await client.publish(reply, b"-NAK")
@@ -113,24 +114,24 @@ class Deliveries:
         try:
             event = events.decode(message.data)
         except ValueError as error:
-            self._say("event-unreadable", subject=message.subject, reason=error)
+            self._log("event-unreadable", subject=message.subject, reason=error)
             await message.ack()
             return
-        found = message.metadata
-        number = found.sequence.stream
+        metadata = message.metadata
+        number = metadata.sequence.stream
         if (
             not self.receiver.takes(event)
             or self.lines.was_done(event.repository, number)
-            or (self.taken is not None and self.taken.has(number, found.timestamp.timestamp()))
+            or (self.taken is not None and self.taken.has(number, metadata.timestamp.timestamp()))
         ):
             await message.ack()
             return
         place = Place(self.lines.era, is_event=True, number=number)
-        self._add(Waiting(event, place, found.timestamp.timestamp(), message.reply))
+        self._add(Waiting(event, place, metadata.timestamp.timestamp(), message.reply))
 
     def _add(self, waiting: Waiting) -> None:
         assert self._tasks is not None
-        # By a clock that was ahead it would be tried for longer.
+        # A time from a clock that ran ahead would lengthen the time of its attempts.
         waiting.received = min(waiting.received, time.time())
         if self.lines.add(waiting):
             self._tasks.create_task(self._serve(waiting.event.repository))
@@ -148,10 +149,11 @@ class Deliveries:
                 await stored.remove(letter.number)
 
     async def _beat(self, client: Client) -> None:
-        """Begin deliveries when all is here that may be the first of its line, and hold events.
+        """Begin deliveries once the first event of each line is known, and extend held events.
 
-        The broker sends new events before those that a former daemon, or connection, did not
-        acknowledge; these come after ACK_SECONDS at the latest.
+        The broker sends new events before it repeats events that a former daemon or connection did
+        not acknowledge. The repeated events come after ACK_SECONDS at the latest, and belong before
+        the new events.
         """
         assert self.known is not None
         api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
@@ -176,7 +178,7 @@ class Deliveries:
     # -- delivery --------------------------------------------------------------------------------
 
     async def _serve(self, repository: str) -> None:
-        """Deliver the events of a repository, one after the other, until none waits."""
+        """Deliver the events of a repository in turn, until none waits."""
         while True:
             await self._settled.wait()
             waiting = self.lines.take(repository)
@@ -187,10 +189,10 @@ class Deliveries:
             await self._finish(waiting, reason)
             self.lines.done(waiting)
             if reason:
-                self._tell("dead", waiting, reason=reason)
+                self._log_event("dead", waiting, reason=reason)
 
     async def _deliver(self, waiting: Waiting) -> str:
-        """Send requests until one delivers the event; return why it is given up, else ""."""
+        """Send requests until the event is delivered; return why it is given up, else ""."""
         while True:
             async with self._slots:
                 # Without the brokers, another host may be the primary and deliver.
@@ -199,7 +201,7 @@ class Deliveries:
                 began = time.monotonic()
                 verdict, waiting.reason = await self._attempt(waiting)
             if verdict is Verdict.DELIVERED:
-                self._tell("delivered", waiting, seconds=time.monotonic() - began)
+                self._log_event("delivered", waiting, seconds=time.monotonic() - began)
                 return ""
             now, due = time.time(), None
             if verdict is Verdict.RETRY:
@@ -209,7 +211,7 @@ class Deliveries:
                 )
             if due is None:
                 return waiting.reason
-            self._tell("failed", waiting, reason=waiting.reason)
+            self._log_event("failed", waiting, reason=waiting.reason)
             await asyncio.sleep(due - now)
 
     async def _attempt(self, waiting: Waiting) -> tuple[Verdict, str]:
@@ -223,23 +225,23 @@ class Deliveries:
         return attempts.verdict(status), f"status {status}"
 
     async def _finish(self, waiting: Waiting, reason: str) -> None:
-        """Have the broker know that an event was delivered, or is dead for a reason."""
+        """Tell the broker that an event was delivered, or is dead for a reason."""
         problem, pause = "", LOOK_SECONDS
         while True:
             await self._online.wait()
             assert self._client is not None
             try:
-                await self._note(self._client, waiting, reason)
+                await self._settle(self._client, waiting, reason)
             except FAILURES as error:
                 if str(error) != problem:
-                    self._tell("not-noted", waiting, reason=error)
+                    self._log_event("not-noted", waiting, reason=error)
                 problem = str(error)
             else:
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _note(self, client: Client, waiting: Waiting, reason: str) -> None:
+    async def _settle(self, client: Client, waiting: Waiting, reason: str) -> None:
         assert self.known is not None
         stored = Letters(client.jetstream(timeout=pulling.ANSWER_SECONDS))
         if reason:
@@ -256,7 +258,7 @@ class Deliveries:
         else:
             await stored.remove(waiting.place.number)
 
-    def _tell(self, said: str, waiting: Waiting, **more: object) -> None:
+    def _log_event(self, name: str, waiting: Waiting, **more: object) -> None:
         event = waiting.event
-        told = {"delivery": event.id, "repository": event.path}
-        self._say(said, receiver=self.receiver.name, **told, **more)
+        fields = {"delivery": event.id, "repository": event.path}
+        self._log(name, receiver=self.receiver.name, **fields, **more)

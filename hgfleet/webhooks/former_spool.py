@@ -1,4 +1,4 @@
-"""The spool of the release before: an SQLite file, whose events go to the brokers once."""
+"""The spool of the release before: an SQLite file whose events are moved to the brokers."""
 
 from __future__ import annotations
 

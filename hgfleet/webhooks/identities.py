@@ -1,8 +1,8 @@
-"""Which receiver is which: its identity stays when its name, its URL or its secret changes. Pure.
+"""Identities of receivers, which survive a change of name, of URL or of secret. Pure.
 
-A receiver is its durable consumer at the brokers: the consumer's name has the identity, and its
-description the rest. A receiver that has both another URL and another secret than the former one of
-its name is another receiver: what waits for the former one is not sent to it.
+A receiver's state is its durable consumer at the brokers: the consumer's name holds the identity,
+and its description the rest. If both URL and secret of a name change, the name stands for a new
+receiver: events that wait for the former receiver are not sent to it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PREFIX: Final = "webhook="
-"""Of the names of consumers. No host has "=" in its name, and consumers of hosts have theirs."""
+"""Prefix of the consumers' names. Consumers of hosts are named after the host, and no host has "="
+in its name."""
 
 NONE: Final = "0" * 16
-"""The identity of a receiver that is not set any more, and that the brokers never knew."""
+"""The identity of receivers that are not set any more and that the brokers never knew."""
 
 _IDENTITY: Final = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A receiver as the brokers know it, with marks of its URL and its secret instead of those."""
+    """A receiver as the brokers know it, with marks that stand for its URL and its secret."""
 
     identity: str
     name: str
@@ -38,17 +39,17 @@ class Known:
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer."""
+        """The name of the consumer."""
         return PREFIX + self.identity
 
     @property
     def description(self) -> str:
-        """The description of its consumer."""
+        """The description of the consumer."""
         return json.dumps({"name": self.name, "url": self.url, "secret": self.secret})
 
 
 def known(identity: str, name: str, url: str, secret: bytes) -> Known:
-    """Describe a receiver; the marks tell nothing to who does not know the URL and the secret."""
+    """Describe a receiver; its marks reveal neither the URL nor the secret."""
     return Known(identity, name, _mark(identity, url.encode()), _mark(identity, secret))
 
 
@@ -57,7 +58,7 @@ def _mark(identity: str, value: bytes) -> str:
 
 
 def parse(consumer: str, description: str | None) -> Known | None:
-    """Read a consumer's name and description; None for one that is of no receiver."""
+    """Parse a consumer's name and description; None if it belongs to no receiver."""
     identity = consumer.removeprefix(PREFIX)
     if identity == consumer or not _IDENTITY.fullmatch(identity):
         return None
@@ -69,21 +70,22 @@ def parse(consumer: str, description: str | None) -> Known | None:
 
 
 def assign(receivers: Mapping[str, tuple[str, bytes]], there: Sequence[Known]) -> dict[str, Known]:
-    """Give each receiver, by its name with URL and secret, the identity that it has, or a new one.
+    """Give each receiver (name, URL and secret) its known identity, or a new identity.
 
-    First those of which name, URL and secret are the same; then those of which URL and secret are,
-    under any name; then those of which the name is, and one of the others.
+    Known identities are matched in three steps: first by equal name, URL and secret; then by equal
+    URL and secret under another name; then by equal name together with an equal URL or an equal
+    secret.
     """
-    found: dict[str, Known] = {}
+    assigned: dict[str, Known] = {}
     for is_named, least in ((True, 2), (False, 2), (True, 1)):
         for name, (url, secret) in receivers.items():
-            taken = {one.identity for one in found.values()}
-            for one in there:
-                now = known(one.identity, name, url, secret)
-                same = (now.url == one.url) + (now.secret == one.secret)
-                is_it = same >= least and (one.name == name or not is_named)
-                if name not in found and one.identity not in taken and is_it:
-                    found[name] = now
+            taken = {receiver.identity for receiver in assigned.values()}
+            for candidate in there:
+                now = known(candidate.identity, name, url, secret)
+                same = (now.url == candidate.url) + (now.secret == candidate.secret)
+                is_it = same >= least and (candidate.name == name or not is_named)
+                if name not in assigned and candidate.identity not in taken and is_it:
+                    assigned[name] = now
     for name, (url, secret) in receivers.items():
-        found.setdefault(name, known(secrets.token_hex(8), name, url, secret))
-    return found
+        assigned.setdefault(name, known(secrets.token_hex(8), name, url, secret))
+    return assigned

@@ -1,4 +1,4 @@
-"""The stream of letters: dead events of each receiver, and those that are to be tried again."""
+"""The stream of letters: the dead events of each receiver, and dead events to be tried again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DEAD: Final = "dead"
 AGAIN: Final = "again"
 
 MOST: Final = 10_000
-"""Letters of a kind and a receiver; beyond that the oldest are dropped."""
+"""Most letters of a kind and a receiver; beyond that the oldest are dropped."""
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of all letters: a receiver that is away fills no disk of the brokers."""
+"""Most bytes of all letters: a receiver that is away does not fill the brokers' disks."""
 
 _RECEIVER: Final = "Hgfleet-Receiver"
 _RECEIVED: Final = "Hgfleet-Received"
@@ -40,14 +40,14 @@ class Letter:
     """An event of a receiver. `received` is in seconds since 1970."""
 
     identity: str
-    """Of the receiver, whose name was `receiver` then."""
+    """The identity of the receiver, whose name was `receiver` at that time."""
     receiver: str
     event: Event
     received: float
     attempts: int = 0
     reason: str = ""
     number: int = 0
-    """In the stream."""
+    """The number in the stream."""
 
 
 def subject(kind: str, identity: str = "*") -> str:
@@ -56,13 +56,13 @@ def subject(kind: str, identity: str = "*") -> str:
 
 
 class Letters:
-    """The stream, by one connection. All methods raise the errors of nats-py."""
+    """The stream, over a connection. All methods raise the errors of nats-py."""
 
     def __init__(self, api: JetStreamContext) -> None:
         self._api = api
 
     async def ensure(self, replicas: int) -> None:
-        """Make the stream unless it is there."""
+        """Create the stream unless it is there."""
         try:
             await self._api.stream_info(STREAM)
         except nats.js.errors.NotFoundError:
@@ -79,12 +79,12 @@ class Letters:
             )
 
     async def add(self, kind: str, letter: Letter, once: str = "") -> None:
-        """Store a letter. A second one with the same `once` is dropped for an hour."""
+        """Store a letter. For an hour, further letters with the same `once` are dropped."""
         headers = {
             _RECEIVER: letter.receiver,
             _RECEIVED: f"{letter.received:.3f}",
             _ATTEMPTS: str(letter.attempts),
-            # A header is one line; reasons may quote a certificate.
+            # A header is a single line, but a reason may quote a certificate.
             _REASON: letter.reason.encode("ascii", "replace").decode().translate(_LINES),
         }
         if once:
@@ -94,28 +94,28 @@ class Letters:
         )
 
     async def read(self, kind: str, identity: str = "*", after: int = 0) -> AsyncIterator[Letter]:
-        """Yield the letters of a kind, of one receiver or of all, in their order."""
+        """Yield the letters of a kind in order, for a receiver or for all of them."""
         while True:
             try:
-                found = await self._api.get_msg(
+                message = await self._api.get_msg(
                     STREAM, seq=after + 1, subject=subject(kind, identity), next=True
                 )
             except nats.js.errors.NotFoundError:
                 return
-            after, headers = found.seq or 0, found.headers or {}
+            after, headers = message.seq or 0, message.headers or {}
             try:
-                event = events.decode(found.data or b"")
+                event = events.decode(message.data or b"")
                 received, attempts = float(headers[_RECEIVED]), int(headers[_ATTEMPTS])
             except (ValueError, KeyError):
                 continue
             yield Letter(
-                (found.subject or "").rpartition(".")[2],
+                (message.subject or "").rpartition(".")[2],
                 *(headers.get(_RECEIVER, ""), event, received, attempts),
                 *(headers.get(_REASON, ""), after),
             )
 
     async def remove(self, number: int) -> None:
-        """Remove a letter, unless that was done."""
+        """Remove a letter if it is there."""
         try:
             await self._api.delete_msg(STREAM, number)
         except nats.js.errors.APIError as error:
@@ -123,10 +123,10 @@ class Letters:
                 raise
 
     async def forget(self, identity: str) -> None:
-        """Remove what is to be tried again for a receiver."""
+        """Remove the letters that are to be tried again for a receiver."""
         await self._api.purge_stream(STREAM, subject=subject(AGAIN, identity))
 
 
 _LINES: Final = dict.fromkeys(range(32), " ")
 _GONE: Final = frozenset({10037, 10057})
-"""Codes of the broker for a message that is not there (nats-server's errors.json)."""
+"""The broker's error codes for a missing message (nats-server's errors.json)."""

@@ -1,6 +1,6 @@
-"""Events that wait for one receiver: a line for each repository, in the order of its pushes. Pure.
+"""Events that wait for a receiver: a line for each repository, in the order of its pushes. Pure.
 
-The broker holds them too, until they are acknowledged; the lines here are gone with the process.
+The broker keeps the events until they are acknowledged; the lines here end with the process.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from hgfleet.replication.events import Event
 
 MOST_REMEMBERED: Final = 1000
-"""Repositories of which the last event that was done is remembered."""
+"""Repositories for which the last completed event is remembered."""
 
 
 class Place(NamedTuple):
-    """The place of an event in its line: letters that are tried again are before events."""
+    """The place of an event in its line: letters to be tried again come before events."""
 
     era: int
-    """Of the streams: when the brokers made them anew, numbers begin again."""
+    """Counts the streams: when the brokers lose them and create new streams, numbers start
+    again."""
     is_event: bool
     number: int
-    """In its stream."""
+    """The number in its stream."""
 
 
 @dataclass(slots=True)
@@ -34,16 +35,16 @@ class Waiting:
     place: Place
     received: float
     reply: str = ""
-    """The subject that acknowledges it to the broker; a letter has none."""
+    """The subject to which the acknowledgement goes; a letter has none."""
     attempts: int = 0
     reason: str = ""
     """Why the last attempt failed."""
     is_over: bool = False
-    """It was delivered, or is dead, and the broker may not know that yet."""
+    """Delivered or dead, but the broker may not know it yet."""
 
 
 class Lines:
-    """The lines of a receiver. Each line has a task that takes one event after the other."""
+    """The lines of a receiver. Each line has a task that takes its events in turn."""
 
     def __init__(self) -> None:
         self.era = 1
@@ -53,9 +54,9 @@ class Lines:
         self._last_done: dict[str, int] = {}
 
     def add(self, waiting: Waiting) -> bool:
-        """Add an event to its line; return whether the line is a new one.
+        """Add an event to its line; return whether the line is new.
 
-        The broker sends an event again where an acknowledgement took too long.
+        The broker repeats an event whose acknowledgement took too long.
         """
         if waiting.place.is_event:
             self._last_event = max(self._last_event, waiting.place.number)
@@ -68,14 +69,14 @@ class Lines:
         return is_new
 
     def take(self, repository: str) -> Waiting | None:
-        """Return the first event of a line, which is held until it is done; None ends the line."""
+        """Return the first event of a line, to be held until it is done; None ends the line."""
         if not (line := self._lines[repository]):
             del self._lines[repository]
             return None
         return self._held[heapq.heappop(line)]
 
     def done(self, waiting: Waiting) -> None:
-        """Forget an event of which the broker knows that it was delivered, or is dead."""
+        """Forget an event; the broker knows that it was delivered or is dead."""
         del self._held[waiting.place]
         if waiting.place.is_event and waiting.place.era == self.era:
             self._last_done.pop(waiting.event.repository, None)
@@ -84,35 +85,37 @@ class Lines:
                 del self._last_done[next(iter(self._last_done))]
 
     def was_done(self, repository: str, number: int) -> bool:
-        """Whether an event was done that the broker sends again, after it lost its state."""
+        """Whether an event, which a broker without its state sends again, was completed before."""
         return number <= self._last_done.get(repository, 0)
 
     def replies(self) -> list[str]:
         """Return the subjects that acknowledge the events that wait."""
-        return [one.reply for one in self._held.values() if self.is_known(one) and one.reply]
+        return [
+            event.reply for event in self._held.values() if self.is_known(event) and event.reply
+        ]
 
     def is_known(self, waiting: Waiting) -> bool:
-        """Whether the brokers have an event that was held, and is not over."""
+        """Whether the brokers still keep an event that is held here and not over."""
         return waiting.place.era == self.era and not waiting.is_over
 
     def begin_era(self) -> None:
-        """Note that the streams are other ones: events that are held here are nowhere else."""
+        """Record that the brokers have new streams: the events held here exist nowhere else."""
         self.era, self._last_event = self.era + 1, 0
         self._last_done.clear()
 
     @property
     def next_event(self) -> int:
-        """The number of the first event that is not done; 0 while none has come."""
-        held = [one.number for one in self._held if one.is_event and one.era == self.era]
+        """The number of the first event that is not completed; 0 before the first event."""
+        held = [place.number for place in self._held if place.is_event and place.era == self.era]
         is_new = self.era == 1 and not self._last_event
         return min(held, default=0 if is_new else self._last_event + 1)
 
     def state(self) -> dict[str, object]:
-        """Describe what waits: how much, since when, and why what was tried most often failed."""
+        """Describe the waiting events: number, oldest time, failure of the most tried event."""
         waiting = self._held.values()
-        most = max(waiting, key=lambda one: one.attempts, default=None)
+        most = max(waiting, key=lambda event: event.attempts, default=None)
         return {
             "waiting": len(waiting),
-            "oldest": min((one.received for one in waiting), default=0.0),
+            "oldest": min((event.received for event in waiting), default=0.0),
             "reason": most.reason if most is not None else "",
         }

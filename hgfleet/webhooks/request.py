@@ -1,8 +1,8 @@
-"""One request to a receiver: a POST of which the status of the answer counts, and nothing else.
+"""A request to a receiver: a POST, of whose answer only the status counts.
 
-No redirect is followed, no body of an answer is read, and one time bounds all of it: name lookup,
-connection, TLS, request and answer. So a receiver can neither send the request elsewhere nor hold
-it, nor fill the memory.
+No redirect is followed, no body of an answer is read, and a single timeout covers name lookup,
+connection, TLS, request and answer. So a receiver cannot redirect the request, delay it, or fill
+the memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_ANSWER_BYTES: Final = 16 * 1024
-"""Of the status line and headers that are read."""
+"""Most bytes of status line and headers."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 
 
 class RequestError(Exception):
-    """No answer with a status came; the sentence says why."""
+    """No answer with a status came; the message says why."""
 
 
 async def post(
@@ -38,8 +38,8 @@ async def post(
     except ssl.SSLCertVerificationError as error:
         raise RequestError(f"its certificate is refused: {error.verify_message}") from error
     except (OSError, asyncio.IncompleteReadError) as error:
-        said = getattr(error, "strerror", None) or "the connection ended before an answer"
-        raise RequestError(f"{said}") from error
+        reason = getattr(error, "strerror", None) or "the connection ended before an answer"
+        raise RequestError(f"{reason}") from error
     except (asyncio.LimitOverrunError, UnicodeError) as error:
         raise RequestError("the answer is no HTTP") from error
 
@@ -63,21 +63,21 @@ async def _post(url: str, headers: Mapping[str, str], body: bytes, tls: ssl.SSLC
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
-        # A receiver may answer, and end the connection, before it has read all.
+        # A receiver may answer, and close the connection, before it has read the whole request.
         return await _status(reader)
     finally:
-        # Without a goodbye: it would wait for the receiver.
+        # Abort: an orderly close of TLS would wait for the receiver.
         writer.transport.abort()
 
 
 async def _status(reader: asyncio.StreamReader) -> int:
-    """Read the status of the final answer, after any provisional ones."""
+    """Read the status of the final answer, after any provisional answers."""
     for _provisional in range(5):
-        found = _STATUS.fullmatch(await reader.readuntil(b"\n"))
-        if found is None:
+        match = _STATUS.fullmatch(await reader.readuntil(b"\n"))
+        if match is None:
             raise RequestError("the answer is no HTTP")
-        if found[1][:1] != b"1":
-            return int(found[1])
+        if match[1][:1] != b"1":
+            return int(match[1])
         while (await reader.readuntil(b"\n")).strip():
             pass
     raise RequestError("the answer has no final status")

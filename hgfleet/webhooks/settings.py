@@ -1,7 +1,7 @@
 """Settings of webhooks: `/etc/hgfleet/webhooks.toml`, written by the role `replication`.
 
 retry_seconds = 21600                 # for which a delivery is tried
-timeout_seconds = 10.0                # for one request and its answer
+timeout_seconds = 10.0                # for a request and its answer
 
 [[receivers]]
 name = "ci"
@@ -9,7 +9,7 @@ url = "https://ci.example.org/hooks/hg"
 repositories = ["team/**"]            # patterns; none are all repositories
 private = false                       # whether events of private repositories go there
 
-Secrets are elsewhere: the unit has one credential for each receiver, of the receiver's name.
+Secrets are elsewhere: the unit has a credential for each receiver, with the receiver's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_PATH: Final = Path("/etc/hgfleet/webhooks.toml")
 SPOOL: Final = Path("/var/lib/hgfleet-webhooks")
 STATE: Final = Path("/run/hgfleet-webhooks")
 STATE_FILE: Final = "state.json"
-"""What waits, as the daemon knows it."""
+"""The file in which the daemon writes the waiting events."""
 
 MOST_RECEIVERS: Final = 100
 LEAST_SECRET: Final = 16
@@ -48,7 +48,7 @@ _URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
 
 @dataclass(frozen=True)
 class Receiver:
-    """A receiver of events. `is_private` has it receive those of private repositories too."""
+    """A receiver of events. With `is_private` it gets events of private repositories, too."""
 
     name: str
     url: str
@@ -64,8 +64,8 @@ class Receiver:
 class Settings:
     """Receivers, and times in seconds.
 
-    `state` is a folder in RAM for `hgfleet webhooks status`, `spool` the one where the release
-    before had events that wait or are dead.
+    `state` is a folder in RAM for `hgfleet webhooks status`, `spool` the folder where the release
+    before kept waiting and dead events.
     """
 
     receivers: tuple[Receiver, ...]
@@ -76,8 +76,8 @@ class Settings:
     state: Path = STATE
 
     def receiver(self, name: str) -> Receiver | None:
-        """Return the receiver of a name, None without one."""
-        return next((one for one in self.receivers if one.name == name), None)
+        """Return the receiver of a name, None if it is not set."""
+        return next((receiver for receiver in self.receivers if receiver.name == name), None)
 
 
 def load(path: Path = DEFAULT_PATH) -> Settings:
@@ -87,10 +87,10 @@ def load(path: Path = DEFAULT_PATH) -> Settings:
 
 def parse(table: Table) -> Settings:
     """Take the settings out of a table."""
-    receivers = tuple(_receiver(one) for one in table.tables("receivers", least=1))
+    receivers = tuple(_receiver(receiver) for receiver in table.tables("receivers", least=1))
     if len(receivers) > MOST_RECEIVERS:
         raise table.error("receivers", len(receivers), f"at most {MOST_RECEIVERS} receivers")
-    names = [one.name for one in receivers]
+    names = [receiver.name for receiver in receivers]
     for name in names:
         if names.count(name) > 1:
             raise table.error("receivers", name, "a name once")
@@ -154,12 +154,12 @@ def secret(name: str) -> bytes:
     if file is None:
         raise ConfigurationError(f"receiver {name}: no credential with its secret; {way_out}")
     try:
-        found = file.read_bytes().rstrip(b"\n")
+        secret = file.read_bytes().rstrip(b"\n")
     except OSError as error:
         raise ConfigurationError(f"receiver {name}: {file}: {error.strerror}; {way_out}") from error
-    if not LEAST_SECRET <= len(found) <= MOST_SECRET:
+    if not LEAST_SECRET <= len(secret) <= MOST_SECRET:
         raise ConfigurationError(
-            f"receiver {name}: the secret has {len(found)} bytes, expected {LEAST_SECRET} to "
+            f"receiver {name}: the secret has {len(secret)} bytes, expected {LEAST_SECRET} to "
             f"{MOST_SECRET}"
         )
-    return found
+    return secret
