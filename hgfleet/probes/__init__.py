@@ -1,1 +1,1 @@
-"""The probes: clones and pushes as clients make them, their history, and the public status page."""
+"""Probes: clones and pushes as a client makes them, their history, and the public status page."""

@@ -3,14 +3,14 @@
 | run | sends |
 | --- | --- |
 | the first in an hour, or after a failure | a changeset without files, and the bookmark |
-| each other one | the bookmark alone, to the newest changeset or the one before |
+| each other run | only the bookmark, to the newest changeset or to its parent |
 
-Either is a transaction of the server with its lock, its policies, its record in the push log and
-its way to the mirrors. The repository grows by 24 changesets in a day; a changeset in each run
-would be 525,600 of them in a year.
+Both kinds of push are full transactions of the server: with lock, policies, a record in the push
+log and the way to the mirrors. The repository grows by 24 changesets a day; a changeset in each run
+would add 525,600 a year.
 
-Each monitoring host has a named branch and a bookmark of its own, so hosts never make heads of each
-other. The changesets are made in the store: there is no working copy, in which files of another
+Each monitoring host has its own named branch and bookmark, so hosts never create heads for each
+other. The changesets are made in the store, without a working copy, in which files of another
 pusher could lie.
 """
 
@@ -31,12 +31,12 @@ AUTHOR: Final = b"push probe"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The newest changesets of this host, at most two, and the place of its bookmark."""
+    """The newest changesets of this host, at most two, and its bookmark."""
 
     nodes: tuple[bytes, ...] = ()
     """The newest first."""
     time: float = 0.0
-    """Of the newest; seconds since 1970."""
+    """Time of the newest changeset in seconds since 1970."""
     bookmark: bytes | None = None
 
 
@@ -46,14 +46,15 @@ def branch_of(host: str) -> str:
 
 
 def bookmark_of(host: str) -> str:
-    """Return the bookmark of a monitoring host; none may have the name of a branch."""
+    """Return the bookmark of a monitoring host, which differs from all names of branches."""
     return f"minute/{host}"
 
 
 def target(chain: Chain, now: float) -> bytes | None:
     """Return the changeset to which the bookmark moves, None for a new changeset. Pure.
 
-    The time of a changeset that is in the future, by a clock that was set back, is not waited for.
+    A changeset from the future, made before the clock was set back, does not delay the next
+    changeset.
     """
     if len(chain.nodes) < 2 or chain.bookmark not in chain.nodes:
         return None
@@ -64,10 +65,10 @@ def target(chain: Chain, now: float) -> bytes | None:
 
 
 def is_sent(messages: str, host: str) -> bool:
-    """Whether hg says that the server moved the bookmark. Pure.
+    """Whether the output of hg says that the server moved the bookmark. Pure.
 
-    The exit code of a push without a changeset is the same whether the bookmark moved or not.
-    Messages of the server begin with `remote: `.
+    A push without a changeset has the same exit code whether the bookmark moved or not. Messages of
+    the server begin with `remote: `.
     """
     bookmark = bookmark_of(host)
     wanted = {f"updating bookmark {bookmark}", f"exporting bookmark {bookmark}"}
@@ -99,7 +100,7 @@ def prepare(place: Path, host: str, now: float) -> None:
                 date=(int(now), 0),
                 branch=branch,
             ).commit()
-        # Core has no other name for them.
+        # Core has no public name for this.
         repo._bookmarks.applychanges(repo, transaction, [(bookmark, node)])  # noqa: SLF001
 
 
@@ -107,17 +108,17 @@ def _open(place: Path, *, create: bool = False) -> Any:
     from mercurial import ui
     from mercurial.repo import factory
 
-    # A ui that loads would read files of the account and of the system.
+    # `ui.load` would read configuration of the account and of the system.
     return factory.repository(ui.ui(), os.fsencode(place), create=create)
 
 
 def _chain(repo: Any, branch: bytes, bookmark: bytes) -> Chain:
     node = repo.branchtip(branch, ignoremissing=True)
     if node is None:
-        # The first changesets of a host follow the first one of the repository.
+        # The first changeset of a host is a child of the repository's first changeset.
         return Chain(nodes=(repo[0].node(),) if len(repo) else ())
     newest = repo[node]
-    parents = [one.node() for one in newest.parents() if one.rev() >= 0]
+    parents = [parent.node() for parent in newest.parents() if parent.rev() >= 0]
     return Chain(
         nodes=(newest.node(), *parents[:1]),
         time=float(newest.date()[0]),

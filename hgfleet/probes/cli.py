@@ -1,4 +1,4 @@
-"""`hgfleet probes`: clone and push as a client, and tell the public how that goes."""
+"""`hgfleet probes`: clone and push as a client, and publish the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPILOG: Final = """\
 examples:
   systemctl reload hgfleet-probes     a probe now, with the user and the credentials of the unit
   hgfleet probes show                 how clones and pushes go now, in 24 hours and in 90 days
-  hgfleet probes page > status.html   the page of now, to look at before it is public
+  hgfleet probes page > status.html   the current page, to look at before it is public
 
 The unit hgfleet-probes.service runs `serve`. Its journal has each clone and push that fails.
 """
@@ -67,15 +67,15 @@ def _show(options: argparse.Namespace) -> int:
     from hgfleet.probes.run import known
 
     now = time.time()
-    for probe, found in known(_settings(options)).items():
-        print(page.headline(probe, found.results))
-        if found.results:
-            last = found.results[-1]
+    for probe, history in known(_settings(options)).items():
+        print(page.headline(probe, history.results))
+        if history.results:
+            last = history.results[-1]
             how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
             print(f"  last {probe}: {now - last.time:.0f} s ago, {how}")
         for name, bars in (
-            ("24 hours", page.of_day(found, now)),
-            ("90 days", page.of_days(found, now)),
+            ("24 hours", page.of_day(history, now)),
+            ("90 days", page.of_days(history, now)),
         ):
             total = page.total(bars)
             print(f"  {name}: {page.share(total)}, {total.failed} of {total.attempts} failed")

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST: Final = 300
-"""Characters of a client's messages in a problem."""
+"""Most characters of a client's messages in a problem."""
 
 MOST_READ: Final = 1024 * 1024
-"""Bytes of a client's messages that are looked at."""
+"""Most bytes of a client's messages that are read."""
 
 _FORK: Final = multiprocessing.get_context("fork")
 
 
 def load() -> None:
-    """Load Mercurial into this process: what a clone and a push use."""
+    """Load the modules of Mercurial for a clone and a push into this process."""
     from mercurial import bundlecaches, dispatch, httppeer, localrepo, sshpeer  # noqa: F401
 
 
@@ -43,7 +43,7 @@ def hg(
 ) -> tuple[str, str]:
     """Run a command of hg; return its messages, and the problem, "" for an accepted exit code.
 
-    A command that is not done in time is killed, with the ssh that it has begun.
+    A command that takes too long is killed, together with the ssh that it has started.
     """
     words = [os.fsencode(word) for word in (command, *arguments)]
     with os.fdopen(os.memfd_create("messages"), "rb") as messages:
@@ -55,40 +55,40 @@ def hg(
             _kill(process)
         process.close()
         messages.seek(0)
-        said = messages.read(MOST_READ).decode("utf-8", "replace")
+        output = messages.read(MOST_READ).decode("utf-8", "replace")
     if code is None:
         return "", f"the {command} was not done after {seconds:g} s"
     if code in accepted:
-        return said, ""
-    return said, f"hg {command} ended with {code}: {last(said)}"
+        return output, ""
+    return output, f"hg {command} ended with {code}: {last(output)}"
 
 
 def last(messages: str) -> str:
-    """Return the end of a client's messages as one line of printable text. Pure."""
+    """Return the end of a client's messages as a line of printable text. Pure."""
     return shown(" ".join(messages.split())[-MOST:], MOST)
 
 
 def _run(words: list[bytes], messages: int) -> None:
-    """Be hg, in a process of its own."""
+    """Run hg in this forked process."""
     from mercurial import dispatch, main_script
 
     os.setsid()
-    # This process takes no part in what its parent does with signals.
+    # Signals get their default action: the handlers belong to the parent.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ.clear()
     os.environ.update(unconfigured.environment())
     os.chdir("/")
     for stream in (1, 2):
         os.dup2(messages, stream)
-    with os.fdopen(messages, "wb", closefd=False) as said:
-        # Mercurial's own streams may be others than 1 and 2: those that Python had at the import.
-        code = dispatch.dispatch(main_script.request(words, fout=said, ferr=said))
+    with os.fdopen(messages, "wb", closefd=False) as output:
+        # Mercurial's streams may differ from 1 and 2: it takes Python's streams at its import.
+        code = dispatch.dispatch(main_script.request(words, fout=output, ferr=output))
     os._exit(code & 255)
 
 
 def _kill(process: ForkProcess) -> None:
     assert process.pid is not None
-    # The process alone, in case that it has not come to be a group yet.
+    # Only the process, in case it has no process group yet.
     process.kill()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

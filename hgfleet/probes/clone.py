@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def attempt(settings: Settings) -> tuple[float, str]:
-    """Clone once; return the duration in seconds, and the problem, "" if the clone is good."""
+    """Clone once; return the duration in seconds and the problem, "" for a good clone."""
     scratch = settings.scratch if settings.scratch.is_dir() else None
     with tempfile.TemporaryDirectory(dir=scratch, prefix="clone-") as folder:
         place = Path(folder, "clone")
@@ -30,7 +30,7 @@ def attempt(settings: Settings) -> tuple[float, str]:
 
 
 def _clone(settings: Settings, place: Path) -> str:
-    # A working copy would hold files of pushers, and costs the service nothing.
+    # A working copy would hold files of pushers, and tests nothing of the service.
     options = ("--noupdate", "--config", f"web.cacerts={settings.ca}")
     return client.hg(
         "clone",

@@ -1,15 +1,15 @@
 """History of a probe: each result of the last day, and the sums of the last 90 days.
 
-It is a file for each probe, `clone.json` and `push.json`:
+Each probe has a file, `clone.json` or `push.json`:
 
     {"format": 1, "uploaded": 1795440000.1, "succeeded": 128812, "failed": 3,
      "results": [[1795439940.2, 0.8], [1795440000.1, null]],
      "days": {"2026-11-25": [1438, 1, 1150.4]}}
 
-Times are seconds since 1970, durations seconds; a failed result has none. A day of UTC has the
-succeeded and failed results, and the duration of all succeeded ones. `uploaded` is of the status
-page of all probes, in the file of clones. The file has no name of a repository or host, and is for
-every user of the host.
+Times are in seconds since 1970, durations in seconds; a failed result has no duration. A day (UTC)
+has the number of succeeded and failed results, and the total duration of the succeeded results.
+`uploaded` is the time of the status page, in the file of clones only. The file names no repository
+or host, and every user of the host may read it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_RESULTS: Final = 2 * 1440
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A probe that was begun at a time; `seconds` is None if it failed."""
+    """The result of a probe and the time of its begin; `seconds` is None if it failed."""
 
     time: float
     seconds: float | None
@@ -49,7 +49,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Results of a span of time; `seconds` is the duration of all succeeded ones."""
+    """Results of a span of time; `seconds` is the total duration of the succeeded results."""
 
     succeeded: int = 0
     failed: int = 0
@@ -71,7 +71,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Results of a probe on this host; `total` is of all times."""
+    """Results of a probe on this host; `total` covers all time."""
 
     total: Sum = Sum()
     results: tuple[Result, ...] = ()
@@ -83,7 +83,7 @@ class History:
 
 
 def sum_of(result: Result) -> Sum:
-    """Return the sum of one result."""
+    """Return the sum of a single result."""
     return Sum(failed=1) if result.seconds is None else Sum(1, 0, result.seconds)
 
 
@@ -100,17 +100,17 @@ def first_date(now: float) -> str:
 def add(history: History, result: Result) -> History:
     """Add a result, and drop those that are older than the bounds. Pure.
 
-    A clock that was set back leaves results of the future, which would never grow old: they are
-    dropped too.
+    A clock that was set back leaves results from the future, which would never grow old. They are
+    dropped, too.
     """
-    one, today = sum_of(result), date(result.time)
+    added, today = sum_of(result), date(result.time)
     first = first_date(result.time)
     kept = [r for r in history.results if result.time - DAY_SECONDS < r.time <= result.time]
     days = {name: day for name, day in history.days.items() if first <= name <= today}
-    days[today] = days.get(today, Sum()) + one
+    days[today] = days.get(today, Sum()) + added
     return replace(
         history,
-        total=history.total + one,
+        total=history.total + added,
         results=(*kept, result)[-MOST_RESULTS:],
         days=days,
     )
@@ -125,8 +125,8 @@ def dump(history: History) -> str:
         "failed": history.total.failed,
         "seconds": round(history.total.seconds, 3),
         "results": [
-            [round(one.time, 3), None if one.seconds is None else round(one.seconds, 3)]
-            for one in history.results
+            [round(result.time, 3), None if result.seconds is None else round(result.seconds, 3)]
+            for result in history.results
         ],
         "days": {
             name: [day.succeeded, day.failed, round(day.seconds, 3)]
@@ -137,7 +137,7 @@ def dump(history: History) -> str:
 
 
 def parse(text: str | bytes) -> History:
-    """Read the content of the file. Raises ValueError for a damaged one."""
+    """Parse the content of the file. Raises ValueError if it is damaged."""
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
@@ -149,7 +149,7 @@ def parse(text: str | bytes) -> History:
                 for time, seconds in data["results"]
             ),
             days={
-                # A name that is no date would stay for ever.
+                # A key that is no date would never be dropped.
                 f"{date_type.fromisoformat(name)}": Sum(int(succeeded), int(failed), float(seconds))
                 for name, (succeeded, failed, seconds) in data["days"].items()
             },
@@ -165,7 +165,7 @@ def name(probe: str) -> str:
 
 
 def load(folder: Path, probe: str) -> History:
-    """Read the history of a probe of this host, an empty one before the first result.
+    """Read the history of a probe of this host, which is empty before the first result.
 
     Raises ValueError for a damaged file.
     """

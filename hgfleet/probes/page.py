@@ -1,7 +1,7 @@
 """The status page: how clones and pushes go now, in a day and in 90 days, and incidents. Pure.
 
-The page needs no script and loads nothing, and its Content-Security-Policy allows its own style
-alone. It shows no name of a host, and of a failure only that there was one.
+The page needs no script and loads nothing, and its Content-Security-Policy allows only its own
+style. It shows no name of a host, and no reason of a failure.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 INDEX: Final = "index.html"
 CONTENT_TYPE: Final = "text/html; charset=utf-8"
 MAX_AGE: Final = 30
-"""Seconds for which a cache may keep the page, which is made anew each minute."""
+"""Seconds for which a cache may keep the page, which is replaced each minute."""
 
 BAR_SECONDS: Final = 900
 """Span of a bar of the last day."""
 
 RECENT: Final = 5
-"""Results that say how a probe goes now."""
+"""Number of results that decide the current state of a probe."""
 
 OUTAGE: Final = 3
-"""Failures in a row that are an outage; one alone may be a restart."""
+"""Failures in a row that are an outage; a single failure may be a restart."""
 
 MOST_BAD: Final = 0.5
-"""Share of failures from which on a span is shown as an outage."""
+"""Share of failures from which a span is shown as an outage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An incident or announced work, as the operators tell of it; without an end it goes on."""
+    """An incident or announced work, as the operators describe it; without an end it is ongoing."""
 
     begun: datetime
     ended: datetime | None
@@ -63,11 +63,11 @@ SOME: Final = "some"
 BAD: Final = "bad"
 
 PLURALS: Final = {CLONE: "clones", PUSH: "pushes"}
-"""Of the names of the probes."""
+"""Titles of the probes."""
 
 
 def headline(probe: str, results: Sequence[Result]) -> str:
-    """Return how a probe goes now, in words."""
+    """Return the current state of a probe in words."""
     many = PLURALS[probe]
     return {
         UNKNOWN: f"No {probe} was tried yet",
@@ -78,8 +78,8 @@ def headline(probe: str, results: Sequence[Result]) -> str:
 
 
 def state(results: Sequence[Result]) -> str:
-    """Return how a probe goes now, by the newest results."""
-    recent = [one.seconds is None for one in results[-RECENT:]]
+    """Return the current state of a probe, from its newest results."""
+    recent = [result.seconds is None for result in results[-RECENT:]]
     if not recent:
         return UNKNOWN
     if all(recent[-OUTAGE:]):
@@ -87,20 +87,20 @@ def state(results: Sequence[Result]) -> str:
     return SOME if any(recent) else GOOD
 
 
-def state_of(one: Sum) -> str:
-    """Return how a probe went in a span of time."""
-    if not one.attempts:
+def state_of(tally: Sum) -> str:
+    """Return the state of a probe in a span of time."""
+    if not tally.attempts:
         return UNKNOWN
-    if not one.failed:
+    if not tally.failed:
         return GOOD
-    return BAD if one.failed >= MOST_BAD * one.attempts else SOME
+    return BAD if tally.failed >= MOST_BAD * tally.attempts else SOME
 
 
-def share(one: Sum) -> str:
-    """Return the share of succeeded attempts; 100 % is shown for all of them alone."""
-    if not one.attempts:
+def share(tally: Sum) -> str:
+    """Return the share of succeeded attempts; 100 % means that every attempt succeeded."""
+    if not tally.attempts:
         return "no data"
-    hundredths = one.succeeded * 10_000 // one.attempts
+    hundredths = tally.succeeded * 10_000 // tally.attempts
     return f"{hundredths / 100:g} %"
 
 
@@ -108,12 +108,12 @@ def of_day(history: History, now: float) -> list[Bar]:
     """Return a bar for each quarter of an hour of the last day, the oldest first."""
     last = int(now // BAR_SECONDS)
     first = last - DAY_SECONDS // BAR_SECONDS + 1
-    found = {
+    tallies = {
         key: sum(map(sum_of, group), Sum())
-        for key, group in groupby(history.results, lambda one: int(one.time // BAR_SECONDS))
+        for key, group in groupby(history.results, lambda result: int(result.time // BAR_SECONDS))
     }
     return [
-        Bar(f"{datetime.fromtimestamp(key * BAR_SECONDS, UTC):%H:%M}", found.get(key, Sum()))
+        Bar(f"{datetime.fromtimestamp(key * BAR_SECONDS, UTC):%H:%M}", tallies.get(key, Sum()))
         for key in range(first, last + 1)
     ]
 
@@ -126,10 +126,12 @@ def of_days(history: History, now: float) -> list[Bar]:
 
 
 def shown_incidents(incidents: Sequence[Incident], now: float) -> list[Incident]:
-    """Return the incidents of the last 90 days and announced ones, the newest first."""
+    """Return the incidents of the last 90 days and announced work, the newest first."""
     oldest = datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)
-    shown = [one for one in incidents if one.ended is None or one.ended >= oldest]
-    return sorted(shown, key=lambda one: one.begun, reverse=True)
+    shown = [
+        incident for incident in incidents if incident.ended is None or incident.ended >= oldest
+    ]
+    return sorted(shown, key=lambda incident: incident.begun, reverse=True)
 
 
 def total(bars: Sequence[Bar]) -> Sum:
@@ -177,14 +179,14 @@ POLICY: Final = (
 def render(
     title: str,
     clone_url: str,
-    found: Mapping[str, History],
+    histories: Mapping[str, History],
     incidents: Sequence[Incident],
     now: float,
 ) -> bytes:
     """Render the page of a moment, of the probes of a host. Texts of the inventory are escaped."""
     heading = html.escape(title)
-    words = "; ".join(headline(probe, one.results) for probe, one in found.items())
-    pushes = " It also pushes a small change over SSH." if PUSH in found else ""
+    words = "; ".join(headline(probe, history.results) for probe, history in histories.items())
+    pushes = " It also pushes a small change over SSH." if PUSH in histories else ""
     lines = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">',
@@ -192,8 +194,8 @@ def render(
         '<meta name="viewport" content="width=device-width">',
         f"<title>{words} - {heading}</title>",
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>",
-        *(line for probe, one in found.items() for line in _now(probe, one)),
-        *(line for probe, one in found.items() for line in _past(probe, one, now)),
+        *(line for probe, history in histories.items() for line in _now(probe, history)),
+        *(line for probe, history in histories.items() for line in _past(probe, history, now)),
         "<h2>Incidents</h2>",
         *_incidents(shown_incidents(incidents, now), now),
         f"<footer>As of {_time(now)}. Each minute a program clones",
@@ -206,8 +208,8 @@ def render(
 
 
 def _now(probe: str, history: History) -> Iterator[str]:
-    found = state(history.results)
-    yield f'<div class="now {found}"><strong>{headline(probe, history.results)}</strong>'
+    current = state(history.results)
+    yield f'<div class="now {current}"><strong>{headline(probe, history.results)}</strong>'
     if history.results:
         last = history.results[-1]
         how = "failed" if last.seconds is None else f"took {last.seconds:.1f} s"
@@ -241,19 +243,19 @@ def _bar(bar: Bar, many: str) -> str:
 def _incidents(incidents: Sequence[Incident], now: float) -> Iterator[str]:
     if not incidents:
         yield "<p>None in 90 days.</p>"
-    for one in incidents:
-        yield f"<article><h3>{html.escape(one.title)}</h3>"
-        yield f'<p class="when">{_span(one, now)}</p>'
-        if one.text:
-            yield f"<p>{html.escape(one.text)}</p>"
+    for incident in incidents:
+        yield f"<article><h3>{html.escape(incident.title)}</h3>"
+        yield f'<p class="when">{_span(incident, now)}</p>'
+        if incident.text:
+            yield f"<p>{html.escape(incident.text)}</p>"
         yield "</article>"
 
 
-def _span(one: Incident, now: float) -> str:
-    begun = one.begun.timestamp()
+def _span(incident: Incident, now: float) -> str:
+    begun = incident.begun.timestamp()
     announced = "announced for " if begun > now else ""
-    if one.ended is not None:
-        return f"{announced}{_time(begun)} to {_time(one.ended.timestamp())}"
+    if incident.ended is not None:
+        return f"{announced}{_time(begun)} to {_time(incident.ended.timestamp())}"
     return f"{announced or 'since '}{_time(begun)}"
 
 

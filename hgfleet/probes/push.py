@@ -1,7 +1,7 @@
-"""Push to a repository of its own, as a committer makes it over SSH (I/O).
+"""Push to a repository for probes, as a committer pushes over SSH (I/O).
 
 The key is a credential of the unit. The host keys come from the inventory's SSH hosts: a server
-with another key is refused, never learned.
+with another key is refused, and its key is not learned.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ MARK: Final = ".hg/in-step"
 """File in it with the URL to which its last change was pushed; missing after a failure."""
 
 FIRST: Final = ("--rev", "0")
-"""What a new host's changesets descend from: a push without a common one is refused."""
+"""The ancestor of a new host's changesets: a push without a common ancestor is refused."""
 
 UNKNOWN: Final = ("abort: unknown branch '", "abort: unknown revision '0'")
-"""Messages of hg for a repository that has nothing of this host yet, and for an empty one (7.2)."""
+"""Messages of hg for a repository without changesets of this host, and for an empty repository
+(7.2)."""
 
 
 def attempt(settings: Settings, push: Push) -> tuple[float, str]:
-    """Push once; return the duration of the push in seconds, and the problem, "" if it is good.
+    """Push once; return the duration of the push in seconds and the problem, "" for a good push.
 
     Raises ConfigurationError without a key.
     """
@@ -59,7 +60,8 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
         if not problem:
             changes.prepare(place, push.host, time.time())
     except Exception as error:
-        # Errors of Mercurial have no common class. Without the mark the next run begins anew.
+        # Errors of Mercurial have no common class. Without the mark the next run starts from
+        # scratch.
         return time.monotonic() - begun, f"{place}: {error!r:.300}"
     if problem:
         return time.monotonic() - begun, problem
@@ -75,7 +77,7 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
 def command(push: Push, key: Path) -> str:
     """Return the command line of ssh, for a shell. Pure.
 
-    No file of an account or of the system has a say.
+    Configuration files of the account and of the system are ignored.
     """
     options = {
         "BatchMode": "yes",
@@ -87,7 +89,7 @@ def command(push: Push, key: Path) -> str:
         "IdentityAgent": "none",
         "LogLevel": "ERROR",
         "PreferredAuthentications": "publickey",
-        # An ssh whose hg was killed at its time ends by itself.
+        # An ssh whose hg was killed at the timeout ends by itself.
         "ServerAliveInterval": "10",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
@@ -100,7 +102,7 @@ def command(push: Push, key: Path) -> str:
 
 
 def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -> str:
-    """Make the local repository anew with what the server has of this host."""
+    """Create the local repository again from the changesets that the server has of this host."""
     shutil.rmtree(place, ignore_errors=True)
     changes.create(place)
     for wanted in (("--branch", changes.branch_of(push.host)), FIRST):

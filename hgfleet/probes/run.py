@@ -1,4 +1,4 @@
-"""One run of the probes: a clone, a push, their results in the history, their page in the store."""
+"""A run of the probes: a clone, a push, their results in the history, their page in the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNIT: Final = "hgfleet-probes.service"
 
 STORE_SECONDS: Final = 5.0
-"""Wait for the store: a page is small, and the next run comes within a minute."""
+"""Timeout of the store: a page is small, and the next run comes within a minute."""
 
 
 def run(settings: Settings) -> None:
@@ -37,32 +37,32 @@ def run(settings: Settings) -> None:
     with files.open_folder(settings.state) as folder:
         if not files.try_lock(folder):
             raise TemporaryError("another run of the probes is under way; try again later")
-        found = dict(known(settings))
+        histories = dict(known(settings))
         for probe, attempt in _attempts(settings).items():
-            found[probe] = history.add(found[probe], _result(probe, attempt))
-            history.save(found[probe], settings.state, probe)
+            histories[probe] = history.add(histories[probe], _result(probe, attempt))
+            history.save(histories[probe], settings.state, probe)
         if settings.store is not None:
             now = time.time()
-            upload(settings, render(settings, found, now))
-            history.save(replace(found[CLONE], uploaded=now), settings.state, CLONE)
+            upload(settings, render(settings, histories, now))
+            history.save(replace(histories[CLONE], uploaded=now), settings.state, CLONE)
 
 
 def known(settings: Settings) -> Mapping[str, History]:
     """Return the history of each probe of this host, in the order of the page.
 
-    A damaged one begins anew, and the journal tells of it.
+    A damaged history starts again from zero, and is reported in the journal.
     """
     return {probe: _known(settings.state, probe) for probe in PROBES if settings.has(probe)}
 
 
-def render(settings: Settings, found: Mapping[str, History], now: float) -> bytes:
+def render(settings: Settings, histories: Mapping[str, History], now: float) -> bytes:
     """Render the page with the settings of this host."""
-    return page.render(settings.title, settings.clone_url, found, settings.incidents, now)
+    return page.render(settings.title, settings.clone_url, histories, settings.incidents, now)
 
 
 def upload(settings: Settings, content: bytes) -> None:
     """Replace the page in the store."""
-    # Loaded by each run, in 0.1 s of a processor: the service, which waits, has 6 MiB less.
+    # Imported by each run, for 0.1 s of processor time: the waiting service needs 6 MiB less.
     from hgfleet.objectstore.put import put
 
     assert settings.store is not None
@@ -89,11 +89,11 @@ def _known(folder: Path, probe: str) -> History:
 
 
 def _attempts(settings: Settings) -> Mapping[str, Callable[[], tuple[float, str]]]:
-    found: dict[str, Callable[[], tuple[float, str]]] = {CLONE: lambda: clone.attempt(settings)}
+    attempts: dict[str, Callable[[], tuple[float, str]]] = {CLONE: lambda: clone.attempt(settings)}
     pushed = settings.push
     if pushed is not None:
-        found[PUSH] = lambda: push.attempt(settings, pushed)
-    return found
+        attempts[PUSH] = lambda: push.attempt(settings, pushed)
+    return attempts
 
 
 def _result(probe: str, attempt: Callable[[], tuple[float, str]]) -> Result:
@@ -107,5 +107,5 @@ def _result(probe: str, attempt: Callable[[], tuple[float, str]]) -> Result:
 
 
 def _warn(event: str, **fields: object) -> None:
-    # The prefix is systemd's for a warning; the unit leaves lines below out of the journal.
+    # The prefix marks a warning for systemd; the unit keeps less severe lines out of the journal.
     print(f"<4>{logfmt.line(event, **fields)}", flush=True)

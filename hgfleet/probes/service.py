@@ -2,8 +2,8 @@
 
     systemctl reload hgfleet-probes      # a run now; returns when it is done
 
-The service has Mercurial loaded. A run is a fork of it, so what a run opens and allocates ends with
-the run.
+The service has Mercurial loaded. Each run is a fork of the service, so files and memory of a run
+end with it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 EVERY_SECONDS: Final = 60.0
-"""Between the begins of two runs."""
+"""Time between the begins of two runs."""
 
 _FORK: Final = multiprocessing.get_context("fork")
 
 
 def serve(path: Path) -> NoReturn:
-    """Probe until the process ends, by the settings that a file has at each run.
+    """Probe until the process ends; each run reads the settings again.
 
     Raises ConfigurationError if the settings are wrong at the start.
     """
     load(path)
     client.load()
-    # A collection in a fork would write to, and so copy, all that they share.
+    # A garbage collection in a fork would write to, and so copy, the memory that both share.
     gc.collect()
     gc.freeze()
     periodic.repeat(lambda: _fork_run(path), EVERY_SECONDS)

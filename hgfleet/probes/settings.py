@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_PATH: Final = Path("/etc/hgfleet/probes.toml")
 
 STORE: Final = "status"
-"""The store of the page in messages, and in the names of its credentials."""
+"""The name of the page's store in messages and in the names of its credentials."""
 
 
 _SSH_URL: Final = re.compile(
@@ -32,7 +32,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Push:
-    """The repository that is pushed to, and the name of this host in its branch and bookmark.
+    """The repository for pushes, and the name of this host in its branch and bookmark.
 
     `known_hosts` has the host keys of the servers, in OpenSSH's notation.
     """
@@ -45,7 +45,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Settings:
-    """The repositories that are cloned and pushed to, and the page; without a store it stays here.
+    """The repositories for clones and pushes, and the page, kept on this host without a store.
 
     `ca` is a file of PEM certificates that verifies the service and the store. `scratch` is the
     folder of clones, where it exists. `timeout_seconds` bounds a clone, and a push.
@@ -62,7 +62,7 @@ class Settings:
     scratch: Path = Path("/run/hgfleet-probes")
 
     def has(self, probe: str) -> bool:
-        """Whether this host makes the attempts of a probe."""
+        """Whether this host runs a probe."""
         return probe != history.PUSH or self.push is not None
 
 
@@ -83,7 +83,7 @@ def parse(table: Table) -> Settings:
         push=_push(table.table("push")) if "push" in table else None,
         title=table.text("title", Settings.title),
         store=_store(table.table("store")) if "store" in table else None,
-        incidents=tuple(_incident(one) for one in table.tables("incident")),
+        incidents=tuple(_incident(incident) for incident in table.tables("incident")),
         timeout_seconds=table.seconds("timeout", Settings.timeout_seconds, least=1, most=50),
         ca=table.file("ca", Settings.ca),
         state=table.file("state", Settings.state),
@@ -93,7 +93,7 @@ def parse(table: Table) -> Settings:
 
 def _push(table: Table) -> Push:
     url, host = table.text("url"), table.text("host")
-    # The first is an argument of hg and ssh.
+    # The URL is an argument of hg and ssh.
     if not _SSH_URL.fullmatch(url):
         raise table.error("url", url, "a URL like ssh://hg@host:port/path")
     if not _HOST.fullmatch(host):
@@ -131,9 +131,9 @@ def _moment(table: Table, name: str) -> datetime:
     expected = "a time with its zone, such as 2026-11-25T14:30Z"
     text = table.text(name, expected=expected)
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise table.error(name, text, expected) from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise table.error(name, text, expected)
-    return found.astimezone(UTC)
+    return moment.astimezone(UTC)
