@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_command(
         commands,
         "renew",
-        "have the CA issue a certificate if one is due (for hgfleet-acme.service)",
+        "renew the certificate at the CA if it is due (for hgfleet-acme.service)",
         _renew,
     )
 

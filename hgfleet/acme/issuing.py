@@ -1,9 +1,9 @@
 """The folder of ACME: lego's run, and the certificate that is served (I/O).
 
-lego/               accounts and certificates as lego keeps them, for the user of the unit alone
+lego/               accounts and certificates as lego keeps them, only for the user of the unit
 issued/TIME/        cert.pem with its chain, key.pem, request.json (what was asked for)
 served              link to the folder of the certificate in use; before the first certificate to
-                    /etc/hgfleet/tls, the one of the site's CA
+                    /etc/hgfleet/tls, the certificate of the site's CA
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LEGO: Final = "/usr/bin/lego"
 LEGO_SECONDS: Final = 600
-"""For one run of lego: each name has 60 s for its challenge, in parallel."""
+"""Time for a run of lego: each name has 60 s for its challenge, in parallel."""
 
 ACCOUNTS: Final = "lego"
 ISSUED: Final = "issued"
@@ -40,11 +40,11 @@ REQUEST: Final = "request.json"
 
 
 def served(folder: Path) -> Issued | None:
-    """Read the certificate in use; None where it is not one of the CA's, or is damaged."""
+    """Read the certificate in use; None if it is damaged or not from the CA."""
     used = folder / SERVED
     try:
         request: Any = json.loads((used / REQUEST).read_text("utf-8"))
-        # The first is the host's own, those after it are the chain.
+        # The host's own certificate comes first, then its chain.
         not_before, not_after = certificate.validities((used / CERTIFICATE).read_text("ascii"))[0]
         return Issued(request["directory"], frozenset(request["names"]), not_before, not_after)
     except (FileNotFoundError, ValueError, TypeError, KeyError, IndexError):
@@ -72,10 +72,11 @@ def issue(settings: Settings, folder: Path, lego: str = LEGO) -> None:
 
 
 def install(settings: Settings, folder: Path, renewed: Path, now: float) -> Path:
-    """Make lego's newest certificate the one in use; return its folder.
+    """Put lego's newest certificate into use; return its folder.
 
-    `renewed` is a file that tells the unit that runs next of the swap. It comes before the swap, so
-    that a run that is killed in between leads to a reload too many, never to one too few.
+    `renewed` is a file that announces the swap to the unit that runs next, which reloads the
+    servers. It is written before the swap: a run that is killed in between causes a superfluous
+    reload, never a missing reload.
     """
     made = folder / ACCOUNTS / "certificates"
     pair = {CERTIFICATE: made / f"{settings.names[0]}.crt", KEY: made / f"{settings.names[0]}.key"}
@@ -94,11 +95,11 @@ def install(settings: Settings, folder: Path, renewed: Path, now: float) -> Path
     with files.open_folder(folder) as opened:
         files.replace_link_at(opened, SERVED, str(new))
         os.fsync(opened)
-    # The one before, and what killed runs left.
+    # The certificate before, and leftovers of killed runs.
     for former in above.iterdir():
         if former != new:
             shutil.rmtree(former)
-    # The one copy of the key is in use.
+    # The copy of the key that is in use is the only copy.
     for left in pair.values():
         with suppress(FileNotFoundError):
             left.unlink()

@@ -1,4 +1,4 @@
-"""When a certificate is due, and how lego is asked for one. Pure."""
+"""When a certificate is due for renewal, and how lego is called for it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate of the CA, with what was asked for; times are in seconds since 1970."""
+    """A certificate of the CA with its request; times are in seconds since 1970."""
 
     directory: str
     names: frozenset[str]
@@ -26,23 +26,24 @@ class Issued:
 
 
 def reason(settings: Settings, issued: Issued | None, now: float) -> str:
-    """Return why a certificate is due, empty if none is.
+    """Return why a certificate is due, "" if it is not.
 
-    One of 90 days is renewed when `renew_days` are left, a shorter one when half of its validity is
-    over: certificates of 45 days are renewed before the alert, which comes 21 days before the end.
+    A certificate of 90 days is renewed when `renew_days` are left, a certificate of shorter
+    validity at half of its time. So a certificate of 45 days is renewed before the alert, which
+    fires 21 days before the end.
     """
     if issued is None:
         return "none is there"
     if issued.directory != settings.directory:
-        return f"the one in use is of {issued.directory}"
+        return f"the certificate in use is from {issued.directory}"
     if issued.names != frozenset(settings.names):
-        return f"the one in use has the names {', '.join(sorted(issued.names))}"
+        return f"the certificate in use has the names {', '.join(sorted(issued.names))}"
     if stored_time.is_future(issued.not_before, now):
-        return "the one in use is not valid yet by the clock of this host"
+        return "the certificate in use is not valid yet by the clock of this host"
     left = issued.not_after - now
     validity = issued.not_after - issued.not_before
     if left < min(settings.renew_days * DAY_SECONDS, validity / 2):
-        return f"the one in use has {left / DAY_SECONDS:.1f} days left"
+        return f"the certificate in use has {left / DAY_SECONDS:.1f} days left"
     return ""
 
 

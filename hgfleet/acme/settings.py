@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_PATH: Final = Path("/etc/hgfleet/acme.toml")
 
 MOST_NAMES: Final = 100
-"""Names of one certificate, as Let's Encrypt limits them."""
+"""Most names of a certificate, the limit of Let's Encrypt."""
 
-# No wildcard: the challenge HTTP-01 proves single names. Also the name of a file of lego's.
+# No wildcard: the challenge HTTP-01 proves single names. lego names a file after it, too.
 _NAME: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]*")
 _EMAIL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,251}")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*")

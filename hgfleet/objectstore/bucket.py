@@ -31,7 +31,7 @@ CONNECTIONS: Final = 32
 """Connections to keep open to a store: an upload and a check for each thread."""
 
 CACHE_SECONDS: Final = 300
-"""For which a cache may answer with an object of a public store before it asks again.
+"""Time for which a cache may keep an object of a public store before it asks again.
 
 The content of an object never changes, but an object may have to disappear.
 """
@@ -41,14 +41,14 @@ PRIVATE_CACHING: Final = "private, no-store"
 """A cached copy would outlive the signature of its URL."""
 
 ATTEMPTS: Final = 5
-"""Tries of one request, with growing pauses between them (`pause`)."""
+"""Tries of a request, with growing pauses between them (`pause`)."""
 
 
 def pause(attempt: int, chance: float) -> float:
     """Return the seconds to wait after a failed attempt (the first is 1).
 
-    Half a second doubled each time, at most 20; `chance` (0 to 1) spreads it over its upper half,
-    so that many uploads that failed together do not come back together.
+    The pause doubles with each attempt, from half a second to 20 seconds. `chance` (0 to 1) picks a
+    value in its upper half, so that uploads that failed together are not repeated together.
     """
     longest: float = min(20.0, 0.5 * 2.0 ** (attempt - 1))
     return longest * (0.5 + chance / 2)
@@ -58,11 +58,11 @@ _chance = random.SystemRandom().random
 
 
 class StoreError(HgfleetError):
-    """The store answers, and refuses."""
+    """The store answered and refused."""
 
 
 class MismatchError(StoreError):
-    """An object has other content than its key says: the store lost or changed data."""
+    """The content of an object does not match its key: the store lost or changed data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ def error_of(status: int) -> type[HgfleetError]:
     if status >= 500 or status == 429:
         return UnavailableError
     if status == 409:
-        # Two uploads of one key at once; S3 asks the loser to start again.
+        # Two uploads of the same key at once; S3 asks the loser to start again.
         return TemporaryError
     return StoreError
 
 
 class Bucket:
-    """The bucket of one store, for any number of threads.
+    """The bucket of a store, for any number of threads.
 
     Every method raises UnavailableError if the store does not answer, StoreError if it refuses.
     Errors that may pass (no answer, 5xx, "slow down", a conflict) are retried.
@@ -117,7 +117,7 @@ class Bucket:
         timeout: float,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        import boto3  # takes 0.3 s, which `plan` and `--help` need not wait for
+        import boto3  # takes 0.3 s, which `plan` and `--help` do not need to spend
         from botocore.config import Config as BotoConfig
 
         self._endpoint = store.endpoint
@@ -137,7 +137,7 @@ class Bucket:
                 # botocore cannot send the body of a pipe or a part again; `_request` can.
                 retries={"mode": "standard", "total_max_attempts": 1},
                 max_pool_connections=CONNECTIONS,
-                # An S3 that is not Amazon's has no subdomain and no certificate per bucket.
+                # Stores other than Amazon's have no subdomain and no certificate per bucket.
                 s3={"addressing_style": "path"},
             ),
         )
@@ -151,29 +151,29 @@ class Bucket:
             try:
                 return self._client.head_object(Bucket=self._name, Key=key)
             except ClientError as error:
-                # 403: the answer of some stores for a missing key.
+                # Some stores answer 403 for a missing key.
                 if _status(error) in {403, 404}:
                     return None
                 raise
 
-        found = self._request(f"look for {key}", look)
-        if found is None:
+        headers = self._request(f"look for {key}", look)
+        if headers is None:
             return None
-        return Stored(found["ContentLength"], found["LastModified"], found["Metadata"])
+        return Stored(headers["ContentLength"], headers["LastModified"], headers["Metadata"])
 
     def holds(self, key: str, size: int, sha256: str) -> bool:
         """Whether the store has a bundle. Raises MismatchError if the key has other content."""
-        found = self.head(key)
-        if found is None:
+        stored = self.head(key)
+        if stored is None:
             return False
-        if found.size != size or found.metadata.get("sha256") != sha256:
+        if stored.size != size or stored.metadata.get("sha256") != sha256:
             raise MismatchError(
                 f"{self._endpoint}: {key} is there with other content than its name says"
             )
         return True
 
     def upload(self, key: str, path: Path, sha256: str, metadata: Mapping[str, str]) -> bool:
-        """Create an object; False if it is there already. `sha256` (hexadecimal) is of the file.
+        """Create an object from a file and its digest; False if the object is there already.
 
         Raises MismatchError if the object there has other content; no object is overwritten.
         """
@@ -205,7 +205,7 @@ class Bucket:
     def _put_parts(self, path: Path, headers: Mapping[str, Any]) -> bool:
         """Upload in parts, and continue an unfinished upload of the same key.
 
-        A failed upload stays as it is: the next run continues it, or prunes it when it is outdated.
+        A failed upload is kept: the next run continues it, or prunes it if it is outdated.
         """
         key = headers["Key"]
         size = max(PART, -(-path.stat().st_size // MAX_PARTS))
@@ -280,9 +280,9 @@ class Bucket:
                 Bucket=self._name, Key=key, UploadId=upload.id
             )
             return [
-                Part(one["PartNumber"], one["ETag"], one.get("ChecksumSHA256", ""), one["Size"])
+                Part(part["PartNumber"], part["ETag"], part.get("ChecksumSHA256", ""), part["Size"])
                 for page in pages
-                for one in page.get("Parts", ())
+                for part in page.get("Parts", ())
             ]
 
         return upload.id, tuple(self._request(f"list the parts of {key}", parts))
@@ -294,7 +294,7 @@ class Bucket:
             try:
                 request()
             except ClientError as error:
-                # Another run created it a moment ago, or this one did and the answer was lost. The
+                # Another run created it a moment ago, or this run did and the answer was lost. The
                 # key says that the content is the same, and the verification compares it.
                 if _status(error) == 412:
                     return False
@@ -306,12 +306,12 @@ class Bucket:
     def put_page(self, key: str, body: bytes, content_type: str, max_age: int) -> bool:
         """Create or replace a page; False if the store has it already.
 
-        Pages are the only objects that ever change; caches may keep public ones for `max_age`
+        Pages are the only objects that ever change; caches may keep public pages for `max_age`
         seconds.
         """
         sha256 = hashlib.sha256(body).hexdigest()
-        found = self.head(key)
-        if found is not None and found.metadata.get("sha256") == sha256:
+        stored = self.head(key)
+        if stored is not None and stored.metadata.get("sha256") == sha256:
             return False
         self._request(
             f"upload {key}",
@@ -338,8 +338,8 @@ class Bucket:
                 for item in page.get("Contents", ())
             ]
 
-        found: list[StoredObject] = self._request(f"list {prefix or 'its objects'}", find)
-        return found
+        objects: list[StoredObject] = self._request(f"list {prefix or 'its objects'}", find)
+        return objects
 
     def uploads(self, prefix: str) -> list[Upload]:
         """List the unfinished multipart uploads whose keys begin with the prefix."""
@@ -352,11 +352,11 @@ class Bucket:
                 for item in page.get("Uploads", ())
             ]
 
-        found: list[Upload] = self._request("list unfinished uploads", find)
-        return found
+        uploads: list[Upload] = self._request("list unfinished uploads", find)
+        return uploads
 
     def delete(self, key: str) -> None:
-        """Delete an object; a missing one is no error."""
+        """Delete an object; a missing object is no error."""
         self._request(
             f"delete {key}", lambda: self._client.delete_object(Bucket=self._name, Key=key)
         )

@@ -1,4 +1,4 @@
-"""Parts of multipart uploads: those that an unfinished upload has, and a bound on their memory."""
+"""Parts of multipart uploads: the parts of an unfinished upload, and a bound on their memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 
 PART: Final = 64 * 1024 * 1024
-"""Bytes of one part of a multipart upload, and the largest upload in one request. A part is held
-in memory; S3 takes at most 10,000 of them, so larger bundles get larger parts."""
+"""Bytes of a part of a multipart upload, and the largest upload in a single request. A part is held
+in memory. S3 takes at most 10,000 parts, so larger bundles get larger parts."""
 
 MAX_PARTS: Final = 10_000
 
 MAX_IN_FLIGHT: Final = 4 * PART
 """Bytes of parts in memory at the same time, of all uploads to all stores together.
 
-Stores and repositories are worked on in parallel, so parts would pass the memory of the job.
+Stores and repositories are worked on in parallel, so without a bound their parts would not fit into
+memory.
 """
 
 
@@ -45,7 +46,8 @@ def reusable(parts: Iterable[Part], number: int, data: bytes, sha256: str) -> Pa
 class BytesGate:
     """A bound on the bytes that threads hold at the same time.
 
-    A holder of more than the bound is admitted alone, since it could never be otherwise.
+    A holder of more than the bound is admitted when there is no other holder, or it would wait
+    forever.
     """
 
     def __init__(self, limit: int) -> None:

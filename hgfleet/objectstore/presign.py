@@ -1,4 +1,4 @@
-"""Presigned URLs: a client with one may download one object of a private bucket for some minutes.
+"""Presigned URLs: each lets a client download an object of a private bucket for some minutes.
 
 The signature is AWS Signature Version 4 in the query of the URL, which every S3 understands
 (docs.aws.amazon.com, "Authenticating Requests: Using Query Parameters"). It is computed here, in
@@ -33,7 +33,8 @@ DEFAULT_PATH: Final = Path("/etc/hgfleet/signing.toml")
 LIFETIME: Final = 600
 SHORTEST: Final = 60
 LONGEST: Final = 3600
-"""Lifetime of a signed URL, and its bounds (seconds). A download that began in time goes on."""
+"""Lifetime of a signed URL, and its bounds (seconds). A download that began in time may finish
+later."""
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _URL: Final = re.compile(r"https?://[^/?#@]+(/[A-Za-z0-9._~-]+)*")
@@ -51,9 +52,9 @@ class PrivateStore:
     secret_key: str = field(repr=False)
 
     def object_key(self, url: str) -> str | None:
-        """Return the key of the object behind an unsigned URL; None outside of this store.
+        """Return the key of the object at an unsigned URL; None if the URL is not of this store.
 
-        A URL with other escapes than ours is refused: its signature would be for another object.
+        A URL with unexpected escapes is refused: its signature would be for another object.
         """
         if not url.startswith(f"{self.url}/"):
             return None
@@ -62,7 +63,7 @@ class PrivateStore:
 
 
 def presign(url: str, store: PrivateStore, now: datetime, lifetime: int, method: str) -> str:
-    """Return the URL, signed for one method and for `lifetime` seconds from `now` on."""
+    """Return the URL, signed for a method and for `lifetime` seconds from `now` on."""
     parts = urlsplit(url)
     host = parts.netloc.removesuffix(f":{_DEFAULT_PORTS.get(parts.scheme)}")
     stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -78,7 +79,7 @@ def presign(url: str, store: PrivateStore, now: datetime, lifetime: int, method:
         quote_via=quote,
         safe="",
     )
-    # Only the host is signed, so a client may add other headers, such as a range.
+    # Of the headers only the host is signed, so a client may add headers such as a range.
     request = "\n".join((method, parts.path, query, f"host:{host}\n", "host", "UNSIGNED-PAYLOAD"))
     digest = hashlib.sha256(request.encode()).hexdigest()
     text = "\n".join(("AWS4-HMAC-SHA256", stamp, "/".join(scope), digest))
@@ -104,7 +105,7 @@ class Signer:
     lifetime: int = LIFETIME
 
     def store(self, url: str) -> PrivateStore | None:
-        """Return the private store that a URL lies in."""
+        """Return the private store of a URL."""
         return next((store for store in self.stores if url.startswith(f"{store.url}/")), None)
 
     def sign(self, url: str, now: datetime, method: str = "GET") -> str:
@@ -132,7 +133,7 @@ def load(path: Path = DEFAULT_PATH) -> Signer:
 def parse(table: Table) -> Signer:
     """Take the settings out of the parsed file."""
     lifetime = table.integer("lifetime", LIFETIME, least=SHORTEST, most=LONGEST, unit="seconds")
-    return Signer(tuple(_store(one) for one in table.tables("store")), lifetime)
+    return Signer(tuple(_store(store) for store in table.tables("store")), lifetime)
 
 
 def _store(table: Table) -> PrivateStore:

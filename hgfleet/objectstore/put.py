@@ -1,7 +1,7 @@
-"""Upload of one small object with one request (I/O).
+"""Upload of a small object with a single request (I/O).
 
-`Bucket` is for all else. Its client takes 0.1 s of a processor and 14 MiB to make, most of it for
-the other operations of S3.
+`Bucket` does everything else. Its client costs 0.1 s of processor time and 14 MiB, mostly for
+operations of S3 that this upload does not need.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def put(
     finally:
         session.close()
     if answer.status_code != 200:
-        # S3 describes an error with a document of some hundred bytes.
-        said = shown(answer.content[:1000].decode("utf-8", "replace"), 1000)
+        # S3 describes an error in a document of some hundred bytes.
+        reply = shown(answer.content[:1000].decode("utf-8", "replace"), 1000)
         error_class = error_of(answer.status_code)
         raise error_class(
-            f"{store.endpoint}: cannot upload {key}: HTTP {answer.status_code}: {said}"
+            f"{store.endpoint}: cannot upload {key}: HTTP {answer.status_code}: {reply}"
         )

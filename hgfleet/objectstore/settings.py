@@ -27,12 +27,12 @@ CREDENTIALS: Final = (
 class Store:
     """An S3 bucket: the endpoint for uploads, and the public URL for clients.
 
-    `name` is ours, for messages and credentials. `location` is a region of the site's table of
-    networks; clients in it are sent to this store first. `region` is the one that S3 signs
-    requests for.
+    `name` is the site's own name of the store, for messages and credentials. `location` is a region
+    of the site's table of networks; clients in that region are sent to this store first. `region`
+    is the region in S3's signatures.
 
-    A `private` bucket refuses requests without a signature: bundles of private repositories go
-    there alone, and clients get presigned URLs.
+    A `private` bucket refuses requests without a signature. Bundles of private repositories go only
+    there, and clients get presigned URLs.
     """
 
     name: str
@@ -61,9 +61,9 @@ def credentials(
     *,
     unit: str = "hgfleet-bundles.service",
 ) -> Credentials:
-    """Find the credentials of a store; the variables of an operator hold for all stores.
+    """Find the credentials of a store; an operator's environment variables hold for all stores.
 
-    `unit` is the one that has them, for the error.
+    `unit` is named in the error as the unit that has the credentials.
 
     Raises ConfigurationError that names both places.
     """

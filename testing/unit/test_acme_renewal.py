@@ -75,5 +75,5 @@ def test_a_certificate_of_the_future_is_renewed() -> None:
     """Clients refuse it until then."""
     ahead = replace(issued(90, 89), not_before=NOW + DAY_SECONDS)
     assert renewal.reason(SETTINGS, ahead, NOW) == (
-        "the one in use is not valid yet by the clock of this host"
+        "the certificate in use is not valid yet by the clock of this host"
     )
