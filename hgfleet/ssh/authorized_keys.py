@@ -6,7 +6,7 @@ sshd_config(5) calls it in two ways, as a user of its own:
     AuthorizedPrincipalsCommand hgfleet-keys --principals %t %k  type, base64 of a certificate
 
 It searches the directory for the person with that fingerprint, or with the name of the
-certificate's one principal, and prints one line
+certificate's only principal, and prints a single line
 
     restrict,command="SHELL --user alice --person-id UUID --groups a,b --login TIME
                       --fingerprint SHA256:..." KEY
@@ -15,11 +15,11 @@ certificate's one principal, and prints one line
 
 where SHELL is /opt/hgfleet/current/bin/hgfleet-shell, UUID the entryUUID of the person's entry
 (missing where the directory does not give it), KEY type and base64 of the key, and TIME the seconds
-from 1970 to this login. A client may open further sessions over its connection for hours, and the
-directory is asked again for those.
+from 1970 to this login. A client may open further sessions over its connection for hours, and
+hgfleet asks the directory again at each of those sessions.
 
-Empty output is a refusal, for every cause; the exit status is always 0, because sshd treats any
-other as a fault of its own configuration. Each decision is one line in the system log:
+Empty output is a refusal, for every cause; the exit status is always 0, because sshd takes any
+other status for a fault of its own configuration. Each decision is a line in the system log:
 
     event=key decision=deny reason=unknown fingerprint=SHA256:... source=ldapi://... seconds=0.005
     event=certificate decision=allow reason=ok fingerprint=SHA256:... person=alice serial=7 ...
@@ -31,30 +31,31 @@ other as a fault of its own configuration. Each decision is one line in the syst
 | type | a type of key that `key_types` does not allow |
 | unknown | no enabled person has this key, or is named by this certificate |
 | ambiguous | two people have this key or name: neither gets in |
-| disabled | the person is disabled (the filter excludes them; this is the second look) |
+| disabled | the person is disabled (the filter excludes such people; this is a second check) |
 | name | the person's name is missing, not single, or unsafe in a command line |
-| directory-key | no stored key of the person is this one and clean (`detail` says why) |
-| groups | the person is in more groups than a command line should bear |
+| directory-key | no stored key of the person equals this key and is clean (`detail` says why) |
+| groups | the person is in more groups than a command line can hold |
 | host-certificate | the certificate is for a host |
-| principals | the certificate has no principal or several, expected exactly one |
-| critical-option | the certificate has an option that cannot be kept, such as `force-command` |
-| not-yet-valid, expired | the certificate is outside its time (sshd looks too) |
+| principals | the certificate has no principal or several, expected a single principal |
+| critical-option | the certificate has an option that cannot be honoured, such as `force-command` |
+| not-yet-valid, expired | the certificate is outside its period of validity (sshd checks it too) |
 | unavailable | no directory server answered in time |
 | configuration, crash | keys.toml is unreadable or wrong; a defect of this program |
 
 `lookup_counts` has the same reasons, and counts each decision for metrics.
 
-`source` is the server that decided. Servers are asked in their order; only one that does not answer
-(no connection, too slow, busy) is passed over, and `passed_over` names it. The first answer of any
-server decides, also the answer "unknown". While `stale_file` exists, this host's replica is behind
+`source` is the server that decided. Servers are asked in their order. Only a server that does not
+answer (no connection, too slow, busy) is skipped, and `passed_over` names it. The first answer of
+any server decides, even the answer "unknown". While `stale_file` exists, this host's replica is
+behind
 the provider, and ldapi:// servers are asked last.
 
 For operators: `hgfleet-keys --check FILE` checks a configuration, and `hgfleet-keys --probe`, run
-as the lookup's user, asks every server and says how long it took; both name the problem and then
+as the lookup's user, asks every server and prints how long it took. Both name any problem and then
 exit with an error.
 
-sshd asks twice for each login (the offer, then the signature), so the time this takes counts twice,
-and most of it is Python's start. So the release starts it without `site` (-IS), and nothing here
+sshd asks twice for each login (the offer, then the signature), so each run counts twice, and most
+of its time is Python's start. So the release starts it without `site` (-IS), and nothing here
 imports `re`, `typing`, `os` or a package that does: 12 ms instead of 40. Of python-ldap only the C
 part `_ldap` is imported. testing/bench/keys.py measures it.
 """
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 def command_options(config: Config, allowed: Allowed, now: float, certificate: str = "") -> str:
     """Write the options of the line; `restrict` turns off every other feature of sshd.
 
-    `now` is the time of the login, `certificate` the name that the push log has of a certificate.
+    `now` is the time of the login, `certificate` the name of the certificate in the push log.
     """
     command = f"{config.shell} --user {allowed.person}"
     if allowed.person_id:
@@ -89,7 +90,7 @@ def command_options(config: Config, allowed: Allowed, now: float, certificate: s
         command += f" --groups {','.join(allowed.groups)}"
     command += f" --login {int(now)}"
     if allowed.key is not None:
-        # The command `keys` shows it to the person; a session ends when the person has it no more.
+        # The command `keys` shows it to the person; a session ends when its key is removed.
         command += f" --fingerprint {allowed.key.fingerprint}"
     if certificate:
         command += f" --certificate {certificate}"
@@ -106,7 +107,7 @@ def answer(
 ) -> str | None:
     """Decide, log, and return the line for sshd or None. Never raises.
 
-    `done` is told the reason and the duration in seconds.
+    `done` is called with the reason and the duration in seconds.
     """
     start = time.monotonic()
     by_certificate = arguments[:1] == ["--principals"]
@@ -163,7 +164,7 @@ def _for_operators(arguments: Sequence[str]) -> int:
             results = lookup.probe(keys_config.load())
             for uri, problem, seconds in results:
                 print(f"{uri} {problem or 'answers'} after {seconds:.3f} s")
-            # One dead replica is a matter for monitoring; a deploy stops if no server answers.
+            # A single dead replica is a matter for monitoring; a deploy stops if no server answers.
             return UnavailableError.exit_code if all(problem for _, problem, _ in results) else 0
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = "-cert-v01@openssh.com"
 MAX_TEXT: Final = 32768
-"""Characters of base64; with an RSA key and an RSA CA of 16384 bits each it is about 9,000."""
+"""Characters of base64. With an RSA key and an RSA CA of 16384 bits each, there are about 9,000."""
 
 _IN_COMMANDS: Final = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@:+=/-"
@@ -43,7 +43,7 @@ class Certificate:
     """Names of its critical options."""
 
     def short_id(self) -> str:
-        """Return the id for a command line: its own if all of it is harmless, else its serial."""
+        """Return the id for a command line: the id itself if it is harmless, else the serial."""
         if 0 < len(self.key_id) <= 128 and _IN_COMMANDS.issuperset(self.key_id):
             return self.key_id
         return f"serial={self.serial}"
@@ -59,7 +59,7 @@ class Certificate:
 
 
 def plain_type(certificate_type: str) -> str | None:
-    """Return the type of key that a type of certificate is about, or None."""
+    """Return the plain key type that a certificate type stands for, or None."""
     if not certificate_type.endswith(SUFFIX):
         return None
     base = certificate_type.removesuffix(SUFFIX)

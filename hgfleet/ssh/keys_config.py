@@ -21,7 +21,7 @@ _PATH: Final = _LOWER | _DIGITS | frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ._-/")
 
 
 class Config:
-    """The contents of keys.toml; `timeout` in seconds, for all steps with one server."""
+    """The contents of keys.toml; `timeout` in seconds, for all steps with a single server."""
 
     uris: tuple[str, ...]
     people_base: str

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_COMPARED: Final = 20
-"""Paths that are compared in full, which takes 0.1 ms each."""
+"""The number of paths that are compared in full; a comparison takes 0.1 ms."""
 
 LEAST_ALIKE: Final = 0.6
-"""The least ratio of `difflib`, which is also its own default."""
+"""The least ratio of `difflib` for a match, which is also the default of `difflib`."""
 
 
 def likely(asked: str, paths: Iterable[str]) -> str | None:
-    """Return the path that is most like the one asked for, or None.
+    """Return the path that is most similar to the requested path, or None.
 
-    The beginning and the end that a path shares with it choose the few that are compared in full: a
-    mistake of a few neighbouring characters leaves them as they are.
+    The paths that share the longest beginning and end with the requested path are compared in full:
+    a mistake of a few neighbouring characters leaves the beginning and the end as they are.
     """
     asked = asked[:MAX_PATH_LENGTH].lower()
     if not asked:
@@ -35,13 +35,13 @@ def likely(asked: str, paths: Iterable[str]) -> str | None:
     return path if ratio >= LEAST_ALIKE else None
 
 
-def _shared(one: str, other: str) -> float:
+def _shared(text: str, other: str) -> float:
     """Return the share of characters that two texts have in common at both ends."""
-    shorter = min(len(one), len(other))
+    shorter = min(len(text), len(other))
     start = 0
-    while start < shorter and one[start] == other[start]:
+    while start < shorter and text[start] == other[start]:
         start += 1
     end = 0
-    while end < shorter - start and one[-1 - end] == other[-1 - end]:
+    while end < shorter - start and text[-1 - end] == other[-1 - end]:
         end += 1
-    return (start + end) / (len(one) + len(other))
+    return (start + end) / (len(text) + len(other))

@@ -1,4 +1,4 @@
-"""The person with a key, or of a name: asked of the directory's servers in their order."""
+"""Lookup of the person with a key or a name, on the directory's servers in their order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Allowed:
-    """The person found, and the server that said so; `key` as the directory has it."""
+    """A person whom a directory server found, with that server; `key` as the directory has it."""
 
     def __init__(
         self, person: str, groups: tuple[str, ...], key: publickey.PublicKey | None = None
@@ -49,7 +49,7 @@ class Allowed:
         self.unsafe_groups = 0
 
     def fields(self) -> dict[str, object]:
-        """Return the fields for the log; the id tells two people apart who had one name."""
+        """Return the fields for the log; the id distinguishes people of the same name."""
         return {
             "person": self.person,
             "person_id": self.person_id or None,
@@ -61,10 +61,10 @@ class Allowed:
 
 
 class Connection:
-    """A bound connection through libldap; closed when the process ends, a moment later."""
+    """A bound connection through libldap; it closes when the process ends, a moment later."""
 
     def __init__(self, config: Config, uri: str) -> None:
-        # Read here and not with the configuration: a refused question does not need it.
+        # Read here and not with the configuration, because a refused question does not need it.
         password = connection.read_password(config.bind_password_file)
         connection.isolate()
         import _ldap
@@ -82,13 +82,14 @@ class Connection:
         result: list[tuple[str | None, Any]] = self._call(
             "search", lambda: self._connection.search_ext(base, scope, filter_, attributes)
         )
-        # Without a DN: a referral to another server, which is not followed.
-        return [(dn, found) for dn, found in result if dn is not None]
+        # An entry without a DN is a referral to another server, which is not followed.
+        return [(dn, attributes) for dn, attributes in result if dn is not None]
 
     def _call(self, step: str, start: Callable[[], int]) -> Any:
         try:
             message = start()
-            # One time for all steps with a server. Never 0 or less, which means "for ever".
+            # A single deadline for all steps with a server. Never 0 or less, which means "for
+            # ever".
             left = max(0.001, self._deadline - time.monotonic())
             return self._connection.result4(message, 1, left)[1]
         except self._ldap.LDAPError as error:
@@ -132,9 +133,9 @@ def is_stale(config: Config) -> bool:
 def find_person(
     config: Config, asked: publickey.PublicKey | str, connect: Connect = Connection
 ) -> Allowed:
-    """Find the person with a key, or of a name. The first server that answers decides.
+    """Find the person with a key or a name. The first server that answers decides.
 
-    Raises DeniedError, also for people without this key and without servers that answer.
+    Raises DeniedError, also if no person has this key and if no server answers.
     """
     by_name = isinstance(asked, str)
     search = name_filter(asked) if isinstance(asked, str) else key_filter(asked.fingerprint)
@@ -144,7 +145,7 @@ def find_person(
     for uri in in_order(config.uris, is_stale(config)):
         try:
             directory = connect(config, uri)
-            name, dn, found = person_of(directory.search(config.people_base, search, attributes))
+            name, dn, entry = person_of(directory.search(config.people_base, search, attributes))
             key = None
             if isinstance(asked, str):
                 # The directory may compare more loosely (case, blanks) than sshd, which demands
@@ -152,7 +153,7 @@ def find_person(
                 if name != asked:
                     raise DeniedError("name", dn)
             else:
-                key = key_of(values(found, "sshPublicKey"), asked, config.key_types, name)
+                key = key_of(values(entry, "sshPublicKey"), asked, config.key_types, name)
             groups, unsafe = groups_of(
                 directory.search(config.groups_base, group_filter(dn), ["cn"])
             )
@@ -163,7 +164,7 @@ def find_person(
             denied.source = uri
             raise
         allowed = Allowed(name, groups, key)
-        allowed.person_id = person_id_of(found)
+        allowed.person_id = person_id_of(entry)
         allowed.source = uri
         allowed.passed_over = "; ".join(failures)
         allowed.unsafe_groups = unsafe

@@ -1,8 +1,8 @@
 """Counts of key lookups by their result, for metrics.
 
-`hgfleet-keys` adds to them after its answer, as the user of the lookup, in a folder that this user
-alone can write. It runs twice at each login, so this module imports nothing slow. The words are the
-reasons of `authorized_keys`; no word of a client or of a person gets into a count.
+`hgfleet-keys` adds to them after its answer, as the user of the lookup, in a folder that only this
+user can write. It runs twice at each login, so this module imports nothing slow. The words are the
+reasons of `authorized_keys`; no text of a client or of a person gets into a count.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ DENIED: Final = (
     "not-yet-valid",
     "expired",
 )
-"""Reasons that lie in the key, the certificate or the entry of the person."""
+"""Reasons that are faults of the key, the certificate or the person's entry."""
 
 FAILED: Final = ("unavailable", "configuration", "crash")
-"""Reasons that the service is to blame for: users with good keys are locked out."""
+"""Reasons that are faults of the service: users with good keys are locked out."""
 
 REASONS: Final = (ALLOWED, *DENIED, *FAILED)
 
@@ -48,7 +48,7 @@ PATIENCE_S: Final = 0.05
 
 
 def counts(reason: str, seconds: float) -> dict[str, float]:
-    """Return what a lookup adds to the counts. Pure."""
+    """Return the counts that a lookup adds. Pure."""
     known = reason if reason in REASONS else "crash"
     return {known: 1.0, **counters.at_most(seconds, BUCKETS)}
 

@@ -1,16 +1,16 @@
 """The decision about SSH_ORIGINAL_COMMAND: serve a repository, run a command, or refuse.
 
-The command is exactly the one of an hg client,
+The only command that an hg client sends is
 
     hg -R PATH serve --stdio
 
-for a repository that the person may read, or one of the commands of `hgfleet.selfservice`, or empty
-(a bare login). Every other command is refused with a sentence.
+for a repository that the person may read. The other accepted commands are those in
+`hgfleet.selfservice`, and the empty command (a bare login). Every other command is refused.
 
 PATH is the path of the registry. `ssh://host/team/x` makes it `team/x` and `ssh://host//team/x`
-makes it `/team/x`; people type a slash at the end too. One slash at each end is therefore taken
-off, and the rest is looked up as it stands: nothing is expanded, resolved or joined before it has
-been found. A repository that the person may not read is answered as one that does not exist.
+makes it `/team/x`; people type a slash at the end too. So a slash is taken off each end, and the
+rest is looked up as it stands: the path is neither expanded nor resolved nor joined before the
+lookup. A repository that the person may not read gets the same answer as a missing repository.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GROUP: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 _USAGE: Final = (
     "This account serves Mercurial repositories (hg clone, pull and push with "
-    'ssh://hg@HOST/PATH); "ssh hg@HOST help" says what else it does.'
+    'ssh://hg@HOST/PATH); "ssh hg@HOST help" shows the other commands.'
 )
 
 
@@ -86,13 +86,13 @@ def decide(command: str | None, principal: Principal, registry: Registry) -> Dec
             "too-long",
         )
     match _SERVE.fullmatch(command):
-        case re.Match() as found:
-            path = found["bare"] or (found["quoted"] or "").replace("'\\''", "'")
+        case re.Match() as match:
+            path = match["bare"] or (match["quoted"] or "").replace("'\\''", "'")
             return _repository(path, principal, registry)
     if _INIT.fullmatch(command):
         return Refuse(
-            'Repositories are not made with "hg init" here. "ssh hg@HOST repo create PATH" makes '
-            'one; "ssh hg@HOST whoami" says where you may.',
+            'Repositories are not made with "hg init" here. "ssh hg@HOST repo create PATH" creates '
+            'a repository; "ssh hg@HOST whoami" shows where you may.',
             "init",
         )
     from hgfleet.selfservice import commands
@@ -122,14 +122,14 @@ def _repository(asked: str, principal: Principal, registry: Registry) -> Decisio
         from hgfleet.registry.renames import sentence
 
         return Refuse(sentence(path, new), "renamed")
-    # One answer for both cases. The likely names come from what the person may read anyway.
+    # The same answer for both cases. The person may read all paths that are suggested.
     from hgfleet.ssh.likely_path import likely
 
     readable = (
         r.path for r in registry.repositories.values() if permissions.may_read(r, principal)
     )
-    found = likely(path, readable)
-    hint = f"Did you mean {found}?" if found else 'See "ssh hg@HOST repo list".'
+    suggestion = likely(path, readable)
+    hint = f"Did you mean {suggestion}?" if suggestion else 'See "ssh hg@HOST repo list".'
     if _is_of_before(principal, registry):
         hint += (
             " Your own repositories are not found over this connection, which does not tell who "
@@ -142,7 +142,7 @@ def _repository(asked: str, principal: Principal, registry: Registry) -> Decisio
 
 
 def _is_of_before(principal: Principal, registry: Registry) -> bool:
-    """Whether a login without a person id keeps the person from repositories of that name."""
+    """Whether a login without a person id hides the repositories of that name from their owner."""
     return not principal.person_id and any(
         r.owner == principal.name and r.owner_id for r in registry.repositories.values()
     )

@@ -1,12 +1,12 @@
-"""hgfleet-people: tell programs of the user hg whether a person is enabled.
+"""hgfleet-people: answer programs of the user hg whether a person is enabled.
 
 An open session (`hgext/session_rights.py`) and the sweep of tokens (`hgfleet tokens sweep`) run as
 hg, which cannot read the secret of the directory. They ask this daemon, which runs as the user of
 the key lookup and reads the same settings, /etc/hgfleet/keys.toml, at each question. systemd hands
-it the socket, /run/hgfleet-people/socket. The kernel says which user asks, and only hg and root are
-answered. A name is all that a question has (`hgfleet.directory.person_state`).
+it the socket, /run/hgfleet-people/socket. The kernel reports the user of the client, and only hg
+and root are answered. A question holds only a name (`hgfleet.directory.person_state`).
 
-One line in the journal for each question that is no "enabled":
+Each question is a line in the journal, unless the answer is "enabled":
 
     event=person state=disabled person=mallory seconds=0.004
     event=person state=unavailable person=alice reason="ldapi://... (bind: ...)" seconds=2.001
@@ -34,25 +34,25 @@ USER: Final = "hg"
 
 
 def answer(line: bytes, find: Callable[[str], PersonState], log: logfmt.Log) -> bytes:
-    """Answer a line. Raises ProtocolError for a line that is no question."""
+    """Answer a line. Raises ProtocolError for a line that is not a question."""
     started = time.monotonic()
     person = person_state.read_question(line)
     reason: str | None = None
     try:
-        found: PersonState | None = find(person)
+        answered: PersonState | None = find(person)
     except (UnavailableError, ConfigurationError) as error:
-        found, reason = None, str(error)
-    state = found.state if found is not None else "unavailable"
+        answered, reason = None, str(error)
+    state = answered.state if answered is not None else "unavailable"
     if state != person_state.ENABLED:
         seconds = time.monotonic() - started
         log(logfmt.line("person", state=state, person=person, reason=reason, seconds=seconds))
-    return person_state.write_answer(found)
+    return person_state.write_answer(answered)
 
 
 def serve() -> None:
     """Run the daemon until SIGTERM."""
     keys_config.load()
-    # Here, before there are threads, the environment may change.
+    # Here, while there are no threads yet, the environment may change.
     connection.isolate()
     try:
         users = frozenset({0, pwd.getpwnam(USER).pw_uid})

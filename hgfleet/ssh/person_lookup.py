@@ -1,7 +1,7 @@
-"""The state of a person, asked of the directory's servers in their order, and kept for seconds.
+"""Lookup of a person's state on the directory's servers in their order, cached for seconds.
 
-The replica of this host is asked last while it is behind. What it says of a person who is not
-enabled is no evidence then: it may have been emptied, or not know yet that they were enabled again.
+The replica of this host is asked last while it is behind. Such a replica is then no evidence that a
+person is not enabled: it may have been emptied, or not know yet that the person was enabled again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from hgfleet.ssh.lookup import Connect, Directory
 
 KEEP_S: Final = 10.0
-"""How long "enabled" is given again. A build farm asks about one person in many sessions."""
+"""How long "enabled" is cached. A build farm asks about the same person in many sessions."""
 
 ANSWER_S: Final = PATIENCE_S - 0.5
-"""For all servers together, so that one that says nothing leaves time for the next (seconds). A
-login has the whole time of the settings for each."""
+"""For all servers together, so that a server that does not answer leaves time for the next
+(seconds). A login has the whole timeout of the settings for each server."""
 
 MOST_KEPT: Final = 10_000
 
@@ -62,50 +62,50 @@ def find(config: Config, name: str, connect: Connect = lookup.Connection) -> Per
     is_stale = lookup.is_stale(config)
     for uri in lookup.in_order(config.uris, is_stale):
         try:
-            found = _at(connect(config, uri), config, name)
+            person = _at(connect(config, uri), config, name)
         except UnavailableError as error:
             failures.append(f"{uri} {error}")
             continue
-        if found.state != ENABLED and is_stale and lookup.is_replica(uri):
+        if person.state != ENABLED and is_stale and lookup.is_replica(uri):
             return PersonState(UNCLEAR)
-        return found
+        return person
     raise UnavailableError("; ".join(failures))
 
 
 def _at(directory: Directory, config: Config, name: str) -> PersonState:
-    found = directory.search(config.people_base, any_name_filter(name), _ATTRIBUTES)
+    entries = directory.search(config.people_base, any_name_filter(name), _ATTRIBUTES)
     try:
-        exact, dn, attributes = person_of(found)
+        exact, dn, attributes = person_of(entries)
         # The directory may compare more loosely than a login does.
         if exact != name:
             return PersonState(UNCLEAR)
         groups, _ = groups_of(directory.search(config.groups_base, group_filter(dn), ["cn"]))
     except DeniedError as denied:
         if denied.reason == "disabled" and denied.person == name:
-            return PersonState(DISABLED, person_id=person_id_of(found[0][1]))
+            return PersonState(DISABLED, person_id=person_id_of(entries[0][1]))
         return PersonState(MISSING if denied.reason == "unknown" else UNCLEAR)
     keys = fingerprints(attributes, config.key_types)
     return PersonState(ENABLED, frozenset(groups), keys, person_id_of(attributes))
 
 
 def fingerprints(attributes: Attributes, allowed: frozenset[str]) -> frozenset[str]:
-    """Return the fingerprints of the keys with which the person gets in: stored and indexed."""
-    # Blanks at an end count for nothing in the search of a login (caseExactMatch, RFC 4518).
+    """Return the fingerprints of the keys that a login accepts: stored and indexed."""
+    # The search of a login ignores blanks at either end (caseExactMatch, RFC 4518).
     indexed = {text.strip(" ") for text in texts(attributes, "sshPublicKeyId")}
-    found = set()
+    stored = set()
     for text in texts(attributes, "sshPublicKey"):
         try:
-            found.add(publickey.parse(text, allowed).fingerprint)
+            stored.add(publickey.parse(text, allowed).fingerprint)
         except publickey.BadKeyError:
             continue
-    return frozenset(indexed & found)
+    return frozenset(indexed & stored)
 
 
 class Kept:
-    """Enabled people, each given again for `KEEP_S`. Safe in threads.
+    """Enabled people, each cached for `KEEP_S`. Safe in threads.
 
-    Another answer is not kept: the sweep would remove a token that its owner has made since then,
-    enabled again.
+    Other states are not cached: with an old answer, the sweep would remove a token that its owner
+    made after being enabled again.
     """
 
     def __init__(
@@ -119,18 +119,18 @@ class Kept:
         self._kept: OrderedDict[str, tuple[float, PersonState]] = OrderedDict()
 
     def find(self, name: str) -> PersonState:
-        """Return the state of a person; raise what the question raises, which is not kept."""
+        """Return the state of a person; raise the errors of the question, which are not cached."""
         now = self._clock()
         with self._lock:
             kept = self._kept.get(name)
         if kept is not None and now - kept[0] < KEEP_S:
             return kept[1]
-        found = self._ask(name)
+        person = self._ask(name)
         with self._lock:
             self._kept.pop(name, None)
-            if found.state == ENABLED:
-                # The age counts from before the question.
-                self._kept[name] = (now, found)
+            if person.state == ENABLED:
+                # The age counts from before the question was asked.
+                self._kept[name] = (now, person)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-        return found
+        return person

@@ -1,4 +1,4 @@
-"""Check that the folder of a session's repository is on this host, and that of its entry."""
+"""Check that the registered repository of a session is at its path on this host."""
 
 from __future__ import annotations
 

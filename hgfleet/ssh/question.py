@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_key(arguments: Sequence[str], allowed: Iterable[str]) -> publickey.PublicKey:
-    """Check sshd's %f %t %k: three arguments that describe one and the same allowed key."""
+    """Check sshd's %f %t %k: three arguments that describe the same allowed key."""
     if len(arguments) != 3 or not publickey.is_fingerprint(arguments[0]):
         raise DeniedError("question")
     fingerprint, key_type, blob = arguments
@@ -28,10 +28,10 @@ def check_key(arguments: Sequence[str], allowed: Iterable[str]) -> publickey.Pub
 
 
 def principal_of(certificate: Certificate, now: float) -> str:
-    """Return the one person that a certificate is for; sshd has checked its CA and signature.
+    """Return the only person that a certificate is for; sshd has checked its CA and signature.
 
-    Restrictions that sshd keeps by itself are welcome. `force-command` is not: it would have to be
-    the command that we force, and sshd refuses the login when both are there.
+    Restrictions that sshd applies by itself are allowed. `force-command` is not: sshd refuses a
+    login whose certificate forces another command than ours.
     """
     if not certificate.is_user:
         raise DeniedError("host-certificate")

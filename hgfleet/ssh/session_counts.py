@@ -1,8 +1,8 @@
 """Counts of SSH sessions by decision and command, for metrics.
 
 The access shell (`shell`) counts each session at its end, in the folder of counters. A command is
-one of the self-service or `hg`, a reason is one of `original_command`: no word of a client gets
-into a count.
+command is a command of the self-service or `hg`, and a reason is a reason of `original_command`: no
+text of a client gets into a count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE: Final = "sessions"
 
 HG: Final = "hg"
 NONE: Final = "none"
-"""In the place of the command, where there is none of this service."""
+"""Stands in the place of the command where the client named no command of this service."""
 
 COMMANDS: Final = (
     "help",
@@ -52,7 +52,7 @@ REFUSALS: Final = (
     "too-long",
     "usage",
 )
-"""Reasons of `original_command.Refuse`: the client asked for nothing that there is for it."""
+"""Reasons of `original_command.Refuse`: the client asked for something that does not exist here."""
 
 KINDS: Final = (
     ("serve", HG),
@@ -68,19 +68,19 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0
 """Upper bounds of the histograms of durations, in seconds. A small pull takes some tenths."""
 
 TIMED: Final = {"serve": HG, "answer": "self-service"}
-"""The histogram of a decision; one that refuses takes no time to speak of."""
+"""The histogram of each decision that takes time; a refusal takes almost none."""
 
 
 def counts(decision: str, command: str, seconds: float, reason: str = "") -> dict[str, float]:
-    """Return what a session adds to the counts. Pure."""
+    """Return the counts that a session adds. Pure."""
     if (decision, command) not in KINDS:
         decision, command = "crash", NONE
-    found = {f"{decision}: {command}": 1.0}
+    added = {f"{decision}: {command}": 1.0}
     if decision in TIMED:
-        found.update(counters.at_most(seconds, BUCKETS, f"{TIMED[decision]} "))
+        added.update(counters.at_most(seconds, BUCKETS, f"{TIMED[decision]} "))
     if reason in REFUSALS:
-        found[f"because: {reason}"] = 1.0
-    return found
+        added[f"because: {reason}"] = 1.0
+    return added
 
 
 def add(folder: str, decision: str, command: str, seconds: float, reason: str = "") -> str | None:
@@ -106,9 +106,9 @@ class Sessions:
         self.times = {
             kind: (
                 counters.buckets(data, BUCKETS, f"{kind} "),
-                sum(count for (one, _), count in self.by_kind.items() if one == decision),
+                sum(count for (counted, _), count in self.by_kind.items() if counted == decision),
                 float(data.get(f"{kind} seconds", 0)),
             )
             for decision, kind in TIMED.items()
         }
-        """Of each histogram: its buckets, its count and its sum."""
+        """Buckets, count and sum of each histogram."""

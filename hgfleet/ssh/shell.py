@@ -62,24 +62,24 @@ class Options:
     hgrc: str = HGRC
     counters: str = COUNTERS
     fingerprint: str = ""
-    """Of the key that opened the session; none where a certificate did."""
+    """Fingerprint of the key that opened the session; empty where a certificate did."""
     certificate: str = ""
-    """The id of the certificate that opened the session, as far as a command line bears it."""
+    """The id of the certificate that opened the session, if the command line can hold it."""
     login: str = ""
     """Time of the login in seconds since 1970: a connection may open sessions hours after it."""
 
     @property
     def key(self) -> str:
-        """What opened the session, for the push log and for the watch of the person."""
+        """The key or certificate of the login, for the push log and the watch of the person."""
         if self.certificate:
             return f"certificate:{self.certificate}"
         return self.fingerprint
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
-    """Read `--user U [--person-id UUID] [--groups G,H] [--login TIME]`, and how the person came in.
+    """Read `--user U [--person-id UUID] [--groups G,H] [--login TIME]` and the credential.
 
-    That is `--fingerprint F` or `--certificate ID`. Tests give paths, too.
+    The credential is `--fingerprint F` or `--certificate ID`. Tests give paths, too.
     By hand, because argparse would cost every session 10 ms. Raises ConfigurationError: the command
     line comes from this host, never from the client.
     """
@@ -105,9 +105,9 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         given.pop("--login", ""),
     )
     if options.fingerprint and not _FINGERPRINT.fullmatch(options.fingerprint):
-        raise ConfigurationError("hgfleet-shell: --fingerprint is not one")
+        raise ConfigurationError("hgfleet-shell: --fingerprint is not a fingerprint")
     if options.certificate and not _CERTIFICATE.fullmatch(options.certificate):
-        raise ConfigurationError("hgfleet-shell: --certificate is not the id of one")
+        raise ConfigurationError("hgfleet-shell: --certificate is not the id of a certificate")
     if not _LOGIN.fullmatch(options.login):
         raise ConfigurationError("hgfleet-shell: --login is not a time")
     if given:
@@ -118,9 +118,9 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
 def session_environment(
     options: Options, inherited: Mapping[str, str], repository: str = ""
 ) -> dict[str, str]:
-    """Return the environment of hg: only the client's address in it comes from the client.
+    """Return the environment of hg; only the client's address in it comes from the client.
 
-    `repository` is the identity of the one that the session was let in to.
+    `repository` is the identity of the repository that the session may use.
     """
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -155,7 +155,7 @@ def _client(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def serve(path: str) -> int:
     """Run `hg -R path serve --stdio` in this process; return its status."""
-    # As hg's own script does; without it the start takes three times as long.
+    # hg's own script does the same; without it the start takes three times as long.
     importlib.import_module("hgdemandimport").enable()
     from mercurial import dispatch, main_script
 
@@ -167,7 +167,7 @@ def serve(path: str) -> int:
 def written() -> int | None:
     """Bytes that this process has written: to the client and, in a push, to the repository.
 
-    A clone from a bundle costs some kilobytes, any other clone as much as the repository has, so
+    A clone from a bundle costs some kilobytes. Any other clone costs the size of the repository, so
     the log shows which clones the object store did not serve. None if the kernel does not count.
     """
     try:
@@ -181,7 +181,7 @@ def written() -> int | None:
 
 
 def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfmt.Log) -> int:
-    """Decide, log and carry out one session; return its exit status."""
+    """Decide, log and carry out a session; return its exit status."""
     start = time.monotonic()
     options = parse_arguments(arguments)
     name = options.principal.name
@@ -216,7 +216,7 @@ def session(arguments: Sequence[str], environment: Mapping[str, str], log: logfm
         )
     )
     _count(options.counters, log, "refuse", session_counts.NONE, reason=decision.reason)
-    _tell(_addressed(f"{decision.message}\n", options.hgrc), sys.stderr)
+    _write(_addressed(f"{decision.message}\n", options.hgrc), sys.stderr)
     return decision.exit_code
 
 
@@ -271,8 +271,8 @@ def _finish_rename(path: str, options: Options) -> None:
     context = Context(
         options.principal, options.registry, options.dynamic, options.root, options.hgrc
     )
-    # While another session is at work on it, it is not on this host yet. On a mirror, the applier
-    # renames it.
+    # While another session finishes it, the repository is not on this host yet. On a mirror, the
+    # applier finishes the rename.
     with contextlib.suppress(TemporaryError):
         changes.check(context.configuration)
         renaming.finish(context, path)
@@ -334,15 +334,15 @@ def _carry_out(
     log(logfmt.line("session", decision=decision, **fields, detail=refusal, seconds=seconds))
     _count(options.counters, log, decision, call.command.name or "login", seconds)
     if refusal is not None:
-        _tell(_addressed(f"{refusal}\n", options.hgrc), sys.stderr)
+        _write(_addressed(f"{refusal}\n", options.hgrc), sys.stderr)
         return refusal.exit_code
-    _tell(_addressed(answer, options.hgrc), sys.stdout)
-    # After the answer: the secret of a token is not to be lost with a client that does not wait.
-    _tell(mirrors.sentence(context, call.command), sys.stderr)
+    _write(_addressed(answer, options.hgrc), sys.stdout)
+    # After the answer: a client that does not wait must not lose the secret of its new token.
+    _write(mirrors.sentence(context, call.command), sys.stderr)
     return 0
 
 
-def _tell(text: str, stream: TextIO) -> None:
+def _write(text: str, stream: TextIO) -> None:
     try:
         stream.write(text)
         stream.flush()
@@ -366,7 +366,7 @@ def main() -> int:
     except HgfleetError as error:
         log(logfmt.line("session", decision="fail", arguments=user, detail=error))
         _count(COUNTERS, log, "fail", session_counts.NONE)
-        _tell(
+        _write(
             "This service is not in order at the moment, and nothing was changed. "
             f"The operators find the reason in their log as {trace.current()}; please try again "
             "later.\n",
@@ -381,9 +381,10 @@ def main() -> int:
         detail = "".join(traceback.format_exception(error))[-logfmt.MAX_VALUE :]
         log(logfmt.line("session", decision="crash", arguments=user, detail=detail))
         _count(COUNTERS, log, "crash", session_counts.NONE)
-        _tell(
-            "Something in this service broke while it worked on your command; what was not "
-            f"confirmed did not happen. The operators find it in their log as {trace.current()}.\n",
+        _write(
+            "Something went wrong in this service while it worked on your command. Changes "
+            "that you have not seen confirmed were not made. The operators find the details "
+            f"in their log as {trace.current()}.\n",
             sys.stderr,
         )
         return INTERNAL_ERROR
