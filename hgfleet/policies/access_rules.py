@@ -30,8 +30,8 @@ class ClosedTree(Policy):
     applies_to: ClassVar[AppliesTo] = "every change"
     options: ClassVar[Mapping[str, Option]] = {
         "reason": Option("text", "why, and until when", required=True),
-        "branches": Option("globs", "branches that are closed; all of them without it"),
-        "except": Option("groups", "groups whose members may, when they say that they know"),
+        "branches": Option("globs", "branches that are closed; without it, all branches"),
+        "except": Option("groups", "groups whose members may push, if they confirm it"),
     }
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -67,13 +67,14 @@ class ClosedTree(Policy):
 
 
 class Rules(Policy):
-    """Who may push to some branches and paths: `rules:` of the registry.
+    """Groups that may push to some branches and paths: `rules:` of the registry.
 
-    Every rule that covers a changeset has to be kept, those of a namespace included. A rule without
-    paths covers the bookmarks of its branches too, also when one is created or deleted. hg resolves
-    a name as bookmark, tag and branch, in this order (mercurial.scmutil.revsymbol): a rule about
-    the names of one kind covers those of the others that hg takes for it. What such a name gives
-    is compared before and after, for all that moves it without a change that is covered.
+    Every rule that covers a changeset applies, including the rules of a namespace. A rule without
+    paths also covers the bookmarks of its branches, and their creation and deletion. hg resolves a
+    name as a bookmark, then as a tag, then as a branch (mercurial.scmutil.revsymbol). So a rule
+    about branches or tags also covers names of the other kinds that hg takes for such a branch or
+    tag. A covered name can come to give another changeset although no covered changeset was pushed,
+    so the changesets that names give are compared before and after the push.
     """
 
     name: ClassVar[str] = "rules"
@@ -88,7 +89,7 @@ class Rules(Policy):
         ]
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look for changes that a rule covers and whose pusher it does not name."""
+        """Find changes that a rule covers and whose pusher the rule does not name."""
         for rule, names, paths in self._rules:
             if not push.principal.groups.isdisjoint(rule.push):
                 continue
@@ -103,7 +104,8 @@ class Rules(Policy):
                 yield first
                 yield from changes
             elif rule.branches or not rule.paths:
-                # No change is covered; names may give other changesets all the same.
+                # The push changes nothing that the rule covers, but names may give other changesets
+                # now.
                 yield from self._given(push, rule, names, paths, so)
 
     def _changes(
@@ -147,10 +149,10 @@ class Rules(Policy):
 
     @staticmethod
     def _names_of_branches(push: Push, rule: Rule, branches: Pattern, so: str) -> Iterator[str]:
-        """Yield the bookmarks on a covered branch, and the names that hg takes for such a branch.
+        """Yield the bookmarks on a covered branch, and other names that hg takes for such a branch.
 
         `hg update release` goes to the bookmark or tag where a branch has that name too. A rule of
-        paths covers such names alone, and those of branches that are there.
+        paths covers only such names, and only those of branches that exist.
         """
 
         def is_taken(name: str) -> bool:
@@ -174,7 +176,7 @@ class Rules(Policy):
 
     @staticmethod
     def _names_of_tags(push: Push, tags: Pattern, so: str) -> Iterator[str]:
-        """Yield the covered tags that move, and the names that hg takes for one."""
+        """Yield the covered tags that move, and the names that hg takes for a covered tag."""
         told = set()
         tags_of_changesets = [*push.tags, *push.moved_tags]
         for tag in tags_of_changesets:
@@ -196,7 +198,7 @@ class Rules(Policy):
 
     @staticmethod
     def _replaced(push: Push, branches: Pattern, paths: Pattern, so: str) -> Iterator[str]:
-        """Yield the heads that begin a covered branch again, with other content of the paths."""
+        """Yield the heads that start a covered branch afresh, with other content of the paths."""
         touched = {changeset.branch: None for changeset in (*push.added, *push.moved)}
         for branch in filter(branches.fits, touched):
             told: set[str] = set()

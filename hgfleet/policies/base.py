@@ -1,7 +1,7 @@
 """Base of all policies: `Policy`, and the facts about a push that it decides from.
 
 A policy is a class: a name, a summary, its options, the kind of changes it applies to, and a check
-that yields a sentence for each problem. It decides from facts alone; `Push` has those facts, from a
+that yields a sentence for each problem. It decides only from the facts in `Push`, which come from a
 repository (`push_facts.py`) or from a test.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 AppliesTo = Literal["added changesets", "heads", "every change"]
 """The changes that a policy checks, and so the transactions that it is evaluated for.
 
-`added changesets`  the changesets of a push, an unbundle or a commit, in any phase, obsolete ones
-                    included: they can be pulled by their hash one day.
-`heads`             the heads of the branches afterwards. Changesets that appear or disappear by a
-                    phase or an obsolescence marker change them too.
-`every change`      those, moved phases of older changesets, and bookmarks.
+`added changesets`  the changesets of a push, an unbundle or a commit, in any phase. Obsolete
+                    changesets are included: a client can pull them by their hash later.
+`heads`             the heads of the branches after the transaction. Changesets that appear or
+                    disappear by a phase or an obsolescence marker change them too.
+`every change`      all of the above, changed phases of older changesets, and bookmarks.
 """
 
 
@@ -49,18 +49,18 @@ class Changeset:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as a changeset leaves it, where that differs from each of its parents."""
+    """A file in a changeset that differs from the file in each parent of the changeset."""
 
     path: str
     """Undecodable bytes are lone surrogates, so that different paths stay different."""
     node: bytes
-    """Of the file's revision; opaque."""
+    """The node of the file's revision; opaque."""
     kind: Literal["file", "link"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """A bookmark that was set, moved or deleted, and the branches it left and came to."""
+    """A bookmark that was set, moved or deleted, and the branches that it left and reached."""
 
     name: str
     branches: tuple[str, ...]
@@ -68,7 +68,7 @@ class Bookmark:
     """The bytes of its name, as hg would write them to its file."""
     is_deleted: bool = False
     is_new: bool = False
-    """Whether there was none of this name."""
+    """Whether the bookmark is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class BranchMove:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """An obsolescence marker, as far as people read it."""
+    """An obsolescence marker, with the fields that people read."""
 
     node: str
     """Hexadecimal digits of the changeset that is obsolete."""
@@ -92,7 +92,7 @@ class Marker:
     """Seconds since 1970 and the zone's seconds; any numbers, `nan` too."""
     user: bytes = b""
     nodes: tuple[bytes, ...] = ()
-    """All changesets that it names: the obsolete one, its successors and its parents."""
+    """All changesets that the marker names: the obsolete one, its successors, its parents."""
 
 
 class Push(Protocol):
@@ -116,14 +116,14 @@ class Push(Protocol):
 
     @property
     def appeared(self) -> Sequence[Changeset]:
-        """Those of the moved ones that were hidden: secret, or obsolete and needed by nothing."""
+        """Moved changesets that were hidden before: secret, or obsolete and needed by nothing."""
 
     @property
     def bookmarks(self) -> Sequence[Bookmark]:
         """The bookmarks it changes."""
 
     def stored_texts(self) -> Iterable[tuple[str, bytes]]:
-        """Return the node and the stored bytes of each changeset it adds, read by nothing yet."""
+        """Return the node and the stored bytes of each changeset it adds, before any parsing."""
 
     def markers(self) -> Iterable[Marker]:
         """Return the obsolescence markers it adds."""
@@ -132,58 +132,59 @@ class Push(Protocol):
         """Return the files that differ from every parent."""
 
     def untrue_files(self, changeset: Changeset) -> Iterable[tuple[str, str]]:
-        """Return sentences about its list of files (`file_lists`), each with a path."""
+        """Return problems of the changeset's list of files (`file_lists`), each with a path."""
 
     def touched(self, changeset: Changeset) -> Iterable[str]:
-        """Return the paths it changes, files that it removes included.
+        """Return the paths that the changeset changes, including files that it removes.
 
-        A merge touches the paths of its conflicts, and not those that came cleanly from one side.
+        A merge touches the paths of its conflicts, but not the paths that came cleanly from one
+        side.
         """
 
     def touched_on_branch(self, changeset: Changeset) -> Iterable[str]:
-        """Return the paths that differ on its branch now, those of a merged branch included."""
+        """Return the paths that differ on the changeset's branch now, including merged paths."""
 
     def size(self, entry: Entry, limit: int) -> int:
-        """Return the bytes of a file; exactly, if that may be more than the limit."""
+        """Return the size of a file in bytes; it is exact if it may exceed the limit."""
 
     def arrived(self, changeset: Changeset) -> Iterable[str]:
-        """Return the paths that its first parent has not."""
+        """Return the paths that the changeset's first parent does not have."""
 
     @property
     def new_heads(self) -> Sequence[Changeset]:
-        """Those of the added and moved changesets that no other of them descends from."""
+        """Added and moved changesets from which no other added or moved changeset descends."""
 
     def manifest_text(self, changeset: Changeset) -> bytes:
         """Return the manifest of a changeset as it is stored; 100,000 files are 8 MB."""
 
     def branch_heads(self, branch: str) -> Sequence[str]:
-        """Return the open, visible heads of a branch afterwards."""
+        """Return the open, visible heads of a branch after the transaction."""
 
     def heads_before(self, branch: str) -> int:
-        """Return how many there were before."""
+        """Return how many open heads the branch had before the transaction."""
 
     def strays(self, branch: str) -> Sequence[str]:
         """Return the new open heads that descend from no open head that the branch had before.
 
-        The nearest ancestors that are left stand for a head that became obsolete. Nothing, if the
-        branch had no open head.
+        For a head that became obsolete, its nearest ancestors that are not obsolete count. Yields
+        nothing if the branch had no open head.
         """
 
     def abandoned(self, branch: str) -> tuple[str, str] | None:
-        """Return a former newest head that no open head goes on from, and the newest one now."""
+        """Return the former and current newest head, if no open head continues the former."""
 
     @property
     def given_branches(self) -> Sequence[BranchMove]:
-        """The branches whose names give another changeset; new branches are not among them."""
+        """Existing branches whose names give another changeset after the transaction."""
 
     def differing_paths(self, former: str, now: str | None) -> Iterable[str]:
-        """Return the paths that differ between two changesets; all of the former without `now`."""
+        """Return the paths that differ between two changesets; all of `former` without `now`."""
 
     def replaced_paths(self, branch: str) -> Iterable[tuple[str, str]]:
-        """Return new heads that descend from no head of the branch before, and paths that differ.
+        """Return new heads that descend from no former head of the branch, with changed paths.
 
-        Each of them replaces the content of the branch: its paths are those that differ from any of
-        the heads before, also of closed ones if there were no others.
+        Each of them replaces the content of the branch. Its paths are those that differ from any of
+        the former heads; closed heads count only if the branch had no open head.
         """
 
     @property
@@ -192,17 +193,17 @@ class Push(Protocol):
 
     @property
     def moved_tags(self) -> Sequence[Tag]:
-        """The tags that the moved changesets set, moved or removed when they came."""
+        """The tags that the moved changesets set, moved or removed when they were added."""
 
     @property
     def given_tags(self) -> Sequence[TagMove]:
-        """The tags that give another changeset, because of the heads of all branches together."""
+        """The tags that give another changeset, considering the heads of all branches together."""
 
     def has_tag(self, stored: bytes) -> bool:
         """Whether the repository has a tag of this name afterwards."""
 
     def is_hash(self, name: str) -> bool:
-        """Whether hexadecimal digits are the beginning of the hash of one changeset."""
+        """Whether hexadecimal digits are the beginning of exactly one changeset's hash."""
 
     def has_branch(self, name: str) -> bool:
         """Whether the repository has a branch of this name afterwards."""
@@ -212,7 +213,7 @@ class Push(Protocol):
 
 
 class Policy:
-    """One policy with the options it has in this repository."""
+    """A policy with the options that it has in this repository."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -224,7 +225,7 @@ class Policy:
 
     @classmethod
     def problem(cls, _options: Mapping[str, Any]) -> str | None:
-        """Return the problem of options that are right one by one, or None."""
+        """Return the problem of options that are valid each by itself but not together, or None."""
         return None
 
     def check(self, push: Push) -> Iterator[str]:

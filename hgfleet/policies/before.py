@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was served, and what names of branches and tags gave."""
+    """The served changesets, and the changesets that names of branches and tags gave."""
 
     hidden: Collection[int]
-    """Revisions that were not served: secret ones, and obsolete ones that nothing needs."""
+    """Revisions that were not served: secret, or obsolete and needed by nothing."""
     heads: Mapping[bytes, Heads] | None = None
     """The heads of each branch, None where no policy compares them."""
     tag_files: tuple[bytes, ...] | None = None
@@ -27,7 +27,7 @@ class Before:
 
 
 def noted(repo: Any, *, heads: bool, tags: bool) -> Before:
-    """Return the state of a repository now. At the end it could be found only by reading all."""
+    """Return the state of a repository now. At the end, it could be found only by reading all."""
     return Before(
         hidden=hidden(repo),
         heads=heads_by_branch(repo) if heads else None,
@@ -37,5 +37,5 @@ def noted(repo: Any, *, heads: bool, tags: bool) -> Before:
 
 def hidden(repo: Any) -> Collection[int]:
     """Return the revisions that are not served."""
-    found: Collection[int] = repo.filtered(b"served").changelog.filteredrevs
-    return found
+    revisions: Collection[int] = repo.filtered(b"served").changelog.filteredrevs
+    return revisions

@@ -1,8 +1,8 @@
 r"""Regular expressions whose search is bounded in time and text.
 
-The expression is an operator's, but even a harmless one (`(\w+ ?)+:`) can take years on a text that
-a client made for it. So a search covers only the beginning of a long text, and an alarm clock ends
-it; Python's engine looks at signals while it works.
+An operator writes the expression, but even a harmless expression (`(\w+ ?)+:`) can take years on a
+text that a client made for it. So a search covers only the beginning of a long text, and an alarm
+clock ends it; Python's engine checks for signals while it searches.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MAX_TEXT: Final = 10_000
-"""Characters that are looked at. A long commit message has 2,000."""
+"""Characters that are searched. A long commit message has 2,000."""
 
 SECONDS: Final = 1.0
 """A search for an honest text takes microseconds."""
 
 
 class SearchTimeoutError(Exception):
-    """The search did not come to an end; the caller must not take that for a match."""
+    """The search did not end in time; the caller must not take that for a match."""
 
 
 class Pattern:

@@ -1,9 +1,10 @@
-"""Heads of branches before and after a transaction: which new ones replace a former one.
+"""Heads of branches before and after a transaction: the new heads that replace a former head.
 
-A named branch can be begun again anywhere in the history (`hg branch --force`), and a head can be
-closed. Together they replace the content of a branch by a changeset whose parents do not have that
-content. The name of a branch gives its newest open head. So a branch with several heads goes back
-to another one when the newest is closed or becomes obsolete, or when another one gets a child.
+A named branch can be started again anywhere in the history (`hg branch --force`), and a head can
+be closed. Together, the two steps replace the content of a branch by a changeset whose parents do
+not have that content. The name of a branch gives its newest open head. So a branch with several
+heads goes back to another head when the newest head is closed or becomes obsolete, or when the
+other head gets a child.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of a branch: its open, visible ones; the closed ones if there are no others."""
+    """The heads of a branch: its open, visible heads, or its closed heads if no head is open."""
 
     nodes: tuple[bytes, ...]
-    """From the oldest to the newest, which is the one that the branch's name gives."""
+    """From the oldest to the newest; the branch's name gives the newest."""
     are_open: bool
 
 
 def heads_by_branch(repo: Any) -> dict[bytes, Heads]:
     """Return the heads of each branch of a repository.
 
-    Core keeps them in a cache beside the history, and brings that up to date for what is new.
+    Core keeps them in a cache in the repository, and updates that cache for new changesets.
     """
     branches = repo.filtered(b"served").branchmap()
     result = {}
@@ -73,9 +74,9 @@ class BranchHeads:
             yield from (rev for rev in self._new(branch) if self._is_apart(rev, left))
 
     def abandoned(self, branch: str) -> tuple[int, int] | None:
-        """Return the former newest head that no open head goes on from, and the newest one now.
+        """Return the former and current newest head, if no open head continues the former.
 
-        None if there is none, or if the branch has no open head any more.
+        None if an open head continues it, or if the branch has no open head any more.
         """
         before = self.before(branch)
         heads = [self._log.rev(node) for node in open_heads(self._repo, branch)]
@@ -88,21 +89,22 @@ class BranchHeads:
         return (former, heads[-1]) if left else None
 
     def given(self) -> Iterator[tuple[str, int, int | None]]:
-        """Yield the branches whose names give another changeset, with the former one and that."""
+        """Yield the branches whose names give another changeset, with the former and new one."""
         after = heads_by_branch(self._repo)
         for name, heads in self._before.items():
-            found = after.get(name)
-            if heads == found:
+            current = after.get(name)
+            if heads == current:
                 continue
             former = self._log.rev(heads.nodes[-1])
-            now = self._log.rev(found.nodes[-1]) if found else None
+            now = self._log.rev(current.nodes[-1]) if current else None
             if former != now:
                 yield encoding.fromlocal(name).decode("utf-8", "replace"), former, now
 
     def replacing(self, branch: str) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the new open heads that descend from no former head, and the former heads.
 
-        A changeset that is a head again, because one after it is gone, replaces that one alone.
+        A changeset that is a head again, because its descendant is gone, replaces only that
+        descendant.
         """
         former = [self._log.rev(node) for node in self.before(branch).nodes]
         for rev in self._new(branch):
@@ -134,9 +136,9 @@ class BranchHeads:
         return not self._go_on_from(list(heads), [rev])
 
     def _go_on_from(self, former: list[int], heads: list[int]) -> bool:
-        """Whether any head is one of the former ones or descends from one.
+        """Whether any head is a former head or descends from a former head.
 
-        All are asked in one walk: a walk for each of 2,000 heads takes seconds.
+        All heads are checked in a single walk: a walk for each of 2,000 heads takes seconds.
         """
         if not former:
             return False

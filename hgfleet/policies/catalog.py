@@ -32,4 +32,4 @@ POLICIES: Final[dict[str, type[Policy]]] = {
         ClosedTree,
     )
 }
-"""All policies by name, in the order in which they are asked."""
+"""All policies by name, in the order in which they are evaluated."""

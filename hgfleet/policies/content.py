@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MAX_SEARCHES: Final = 32
-"""Searches of a manifest. Of 400,000 paths one takes 10 ms, a look at each of them 500 ms."""
+"""Searches of a manifest. With 400,000 paths, a search takes 10 ms, and a loop over all 500 ms."""
 
 _SUBREPOSITORIES = frozenset({".hgsub", ".hgsubstate"})
 
 
 class FileSize(Policy):
-    """A large file is in every clone for ever, also when the next changeset removes it."""
+    """A large file is in every clone for ever, even when the next changeset removes it."""
 
     name: ClassVar[str] = "file-size"
     summary: ClassVar[str] = "no file is larger"
@@ -33,7 +33,7 @@ class FileSize(Policy):
         self._max = int(options["max"])
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at each revision of a file, also at one that a later changeset replaces."""
+        """Check each revision of a file, including revisions that a later changeset replaces."""
         for changeset in push.added:
             for entry in push.entries(changeset):
                 size = push.size(entry, self._max)
@@ -86,15 +86,16 @@ class Paths(Policy):
 
 
 class NoCaseCollisions(Policy):
-    """Two names that differ by upper and lower case are one file on Windows and macOS.
+    """Two names that differ only by upper and lower case are the same file on Windows and macOS.
 
     There a changeset that has both cannot even be checked out. The policy checks the pushed heads:
-    a later changeset of the same push may resolve a collision, and an older collision is not of
+    a later changeset of the same push may resolve a collision, and an older collision was not made
+    by
     this push. A changeset that was obsolete or secret when it came is a head only when it moves.
     """
 
     name: ClassVar[str] = "no-case-collisions"
-    summary: ClassVar[str] = "no two paths that differ by upper and lower case alone"
+    summary: ClassVar[str] = "no two paths that differ only by upper and lower case"
     applies_to: ClassVar[AppliesTo] = "heads"
 
     def check(self, push: Push) -> Iterator[str]:
@@ -107,17 +108,22 @@ class NoCaseCollisions(Policy):
         for head in push.new_heads:
             for path, other in collisions(arrived, candidates(arrived, push.manifest_text(head))):
                 yield (
-                    f"{head} has both {shown(path)} and {shown(other)}, one file on Windows and "
-                    "macOS: rename one of them (hg rename)"
+                    f"{head} has both {shown(path)} and {shown(other)}, the same file on Windows "
+                    "and macOS: rename one of them (hg rename)"
                 )
 
 
 def candidates(arrived: Iterable[str], text: bytes) -> Iterator[str]:
-    """Return the paths of a manifest that may collide with the arrived ones, and those themselves.
+    """Return the arrived paths and the paths of a manifest that may collide with them.
 
-    The text is searched as bytes: to decode and fold each of 400,000 paths takes a second under the
-    lock. More searches than `MAX_SEARCHES` take longer than that.
+    The text is searched as bytes: to decode and fold each of 400,000 paths takes a second while the
+    repository is locked. More searches than `MAX_SEARCHES` take longer than that.
     """
+    # Three kinds of paths can collide with an arrived path: a path of the same folded name, a file
+    # with the folded name of a directory above it, and any path below its own folded name. A line
+    # of the manifest ends the path with a NUL, so each kind is found by searching the lowered text
+    # for the name between a line end and a NUL or a slash. `bytes.lower` does not fold letters
+    # outside of ASCII, so every line with such a letter is a candidate too.
     folded = {fold(path) for path in arrived}
     above = {folder for path in folded for folder in _folders(path)}
     if 2 * len(folded) + len(above) > MAX_SEARCHES:
@@ -125,19 +131,19 @@ def candidates(arrived: Iterable[str], text: bytes) -> Iterator[str]:
         return
     names = sorted(folded | above)
     needles = [f"\n{name}\0".encode("utf-8", "surrogateescape") for name in names]
-    # One path below a file is enough.
+    # A single path below a file is enough.
     needles += [f"\n{name}/".encode("utf-8", "surrogateescape") for name in sorted(folded)]
     lowered = b"\n" + text.lower()
-    found: set[bytes] = set()
+    lines: set[bytes] = set()
     for needle in needles:
         start = lowered.find(needle)
         while start != -1:
-            found.add(text[start : text.index(b"\n", start)])
+            lines.add(text[start : text.index(b"\n", start)])
             start = -1 if needle.endswith(b"/") else lowered.find(needle, start + 1)
     if not text.isascii():
-        # bytes.lower folds ASCII alone.
-        found.update(line for line in text.split(b"\n") if not line.isascii())
-    yield from map(_manifest_path, sorted(found))
+        # bytes.lower folds only ASCII.
+        lines.update(line for line in text.split(b"\n") if not line.isascii())
+    yield from map(_manifest_path, sorted(lines))
 
 
 def _manifest_path(line: bytes) -> str:
@@ -145,33 +151,33 @@ def _manifest_path(line: bytes) -> str:
 
 
 def collisions(arrived: Iterable[str], manifest: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Find the arrived paths that are in the manifest beside another of the same folded name.
+    """Find the arrived paths whose folded name is also the folded name of another path.
 
-    A file also collides with a directory. Two directories (`Doc/a`, `doc/b`) do not: they become
-    one, and nothing is lost.
+    A file also collides with a directory. Two directories (`Doc/a`, `doc/b`) do not collide: they
+    become a single directory, and nothing is lost.
     """
     wanted = {}
     for path in arrived:
         wanted[fold(path)] = path
-    # The directories above the new paths: a file may have the name of one of them.
+    # The directories above the new paths: a file may have the same name as such a directory.
     above = {folder for folded in wanted for folder in _folders(folded)}
-    found: dict[str, list[str]] = {}
+    matching: dict[str, list[str]] = {}
     files_as_folders: dict[str, str] = {}
     folders_as_files: dict[str, str] = {}
     for path in manifest:
         folded = fold(path)
         if folded in wanted:
-            found.setdefault(folded, []).append(path)
+            matching.setdefault(folded, []).append(path)
         elif folded in above:
             files_as_folders[folded] = path
         for folder in _folders(folded):
             if folder in wanted:
                 folders_as_files[folder] = path
-    for paths in found.values():
+    for paths in matching.values():
         yield from ((other, paths[0]) for other in paths[1:])
     for folded, path in wanted.items():
-        if folded not in found:
-            continue  # it is not in this head any more
+        if folded not in matching:
+            continue  # this head does not have it any more
         if folded in folders_as_files:
             yield path, folders_as_files[folded]
         for folder in _folders(folded):
@@ -202,7 +208,7 @@ class NoSymlinks(Policy):
     applies_to: ClassVar[AppliesTo] = "added changesets"
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at the flags in the manifest."""
+        """Check the flags in the manifest."""
         for changeset in push.added:
             for entry in push.entries(changeset):
                 if entry.kind == "link":
@@ -220,7 +226,7 @@ class NoSubrepositories(Policy):
     applies_to: ClassVar[AppliesTo] = "added changesets"
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look for the two files that hg keeps them in."""
+        """Find the two files that hg keeps subrepositories in."""
         for changeset in push.added:
             for entry in push.entries(changeset):
                 if entry.path in _SUBREPOSITORIES:

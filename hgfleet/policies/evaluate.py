@@ -1,4 +1,4 @@
-"""Evaluation of the policies of a repository for a push, and the refusal made of the findings."""
+"""Evaluation of the policies of a repository for a push, and the refusal with the problems."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hgfleet.policies.rule import Rule
 
 MAX_SHOWN: Final = 10
-"""Problems that a refusal names. A hundred problems have one or two reasons."""
+"""Problems that a refusal lists. A hundred problems have one or two causes."""
 
 MAX_COUNTED: Final = 1000
-"""Problems of one policy after which it stops looking."""
+"""Problems of a policy after which its check ends."""
 
 _TOO_LONG: Final = (
     "comparing a name with a pattern of the registry takes too long: use plainer names, and tell "
@@ -31,7 +31,7 @@ _TOO_LONG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Problems that one policy found, and the seconds it took."""
+    """Problems that a policy found, and the seconds it took."""
 
     policy: str
     problems: tuple[str, ...]
@@ -39,10 +39,10 @@ class Finding:
 
 
 def build(policies: Mapping[str, Mapping[str, Any]], rules: Sequence[Rule]) -> list[Policy]:
-    """Make the policies of a repository, in the order in which they are asked.
+    """Make the policies of a repository, in the order in which they are evaluated.
 
     Raises ValueError for a policy or options that this release does not know, so that an unknown
-    check is never passed over.
+    policy is never skipped.
     """
     unknown = sorted(set(policies) - set(POLICIES))
     if unknown:
@@ -70,7 +70,7 @@ def evaluate(policies: Sequence[Policy], push: Push) -> list[Finding]:
 
 
 def finding(policy: Policy, push: Push) -> Finding:
-    """Evaluate one policy, whether it applies or not."""
+    """Evaluate a policy, whether it applies or not."""
     start = time.perf_counter()
     try:
         problems = tuple(itertools.islice(policy.check(push), MAX_COUNTED))
@@ -91,21 +91,21 @@ def _applies(policy: Policy, push: Push) -> bool:
 
 def verdicts(findings: Sequence[Finding], variables: Mapping[str, str]) -> dict[str, str]:
     """Return the verdict of each policy on an allowed push, for the push log."""
-    found = {finding.policy: "allowed" for finding in findings}
-    if ClosedTree.name in found and variables.get(OVERRIDE) == "yes":
-        found[ClosedTree.name] = f"allowed with {OVERRIDE}=yes"
-    return found
+    verdicts = {finding.policy: "allowed" for finding in findings}
+    if ClosedTree.name in verdicts and variables.get(OVERRIDE) == "yes":
+        verdicts[ClosedTree.name] = f"allowed with {OVERRIDE}=yes"
+    return verdicts
 
 
 def bypassed(policies: Mapping[str, object], rules: Sequence[object]) -> dict[str, str]:
-    """Return the verdict of each policy that an operator's write passes by."""
+    """Return the verdict of each policy that an operator's write bypasses."""
     return dict.fromkeys([*policies, *([Rules.name] if rules else [])], "bypassed")
 
 
 def refusal(findings: Sequence[Finding], user: str, path: str) -> tuple[str, Sequence[str]] | None:
     """Return the sentence of a refusal and the lines with its details; None without a problem.
 
-    Every policy gets a line before any gets a second one.
+    Every policy gets a line before any policy gets a second line.
     """
     wrong = [finding for finding in findings if finding.problems]
     if not wrong:

@@ -1,11 +1,11 @@
-"""Untrue lists of files and unreadable revisions, which no repository takes.
+"""Untrue lists of files and unreadable revisions, which every repository refuses.
 
 The client writes the list of files of a changeset, and says which changeset a revision of a file
 belongs to. Core's server stores both unread, and makes each later answer from them
-(mercurial.changegroup.cgpacker.generatefiles): a listed file that does not exist ends every clone,
-and a revision that is not listed, or belongs to another changeset, is in no pull: clones without
-it, and mirrors that stop. The same holds for the texts of revisions: see `file_revisions`. So this
-check has no option and cannot be switched off.
+(mercurial.changegroup.cgpacker.generatefiles). A listed file that does not exist makes every clone
+fail. A revision that is not listed, or that belongs to another changeset, is missing in every pull:
+clones do not have it, and mirrors stop. The same holds for the texts of revisions: see
+`file_revisions`. So this check has no option and cannot be switched off.
 """
 
 from __future__ import annotations
@@ -59,15 +59,17 @@ def untrue(
     has_file: Callable[[bytes], bool],
     problem: Callable[[bytes, bytes], str | None],
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield what is untrue about a path, and the path.
+    """Yield each problem of the list or of a revision, with its path.
 
-    `differences` are from each parent. `has_file` tells whether the store has any revision of a
-    path, `problem` returns that of a new revision.
+    `differences` are from each parent. `has_file` returns whether the store has any revision of a
+    path, `problem` returns the problem of a new revision.
     """
     listed = set(listed)
     for path in sorted(listed):
-        is_changed = any(path in one.before or path in one.after for one in differences)
-        # Clients of former times list files that a merge did not change; those exist.
+        is_changed = any(
+            path in difference.before or path in difference.after for difference in differences
+        )
+        # Older clients list files that a merge did not change; those files exist.
         if not is_changed and not has_file(path):
             yield UNKNOWN, path
     for path, node in arrivals(differences):
@@ -85,9 +87,9 @@ def arrivals(differences: Sequence[Difference]) -> Iterator[tuple[bytes, bytes]]
             continue
         node, _ = manifest_diff.entry(line)
         if any(
-            path in one.before and manifest_diff.entry(one.before[path])[0] == node
-            for one in differences
+            path in difference.before and manifest_diff.entry(difference.before[path])[0] == node
+            for difference in differences
         ):
-            # The flag alone is another one.
+            # Only the flag differs.
             continue
         yield path, node

@@ -1,9 +1,9 @@
 """Revisions of files and manifests that came with a push, read back as every client will.
 
-Core's server stores the differences that a client sends, and compares no text with its hash. The
-first reader does: a revision with a wrong hash ends every clone and pull.
+Core's server stores the deltas that a client sends, and compares no text with its hash. The first
+reader does: a revision with a wrong hash makes every clone and pull fail.
 
-Core makes the text of a revision from the one before it in the same file, and from a chain of
+Core makes the text of a revision from the revision before it in the same file, and from a chain of
 deltas if another file was read in between. So the revisions of many changesets are read together,
 file by file in the order of the store: 36,000 revisions of 2,000 files take 1.2 s instead of 4.3 s.
 """
@@ -30,17 +30,17 @@ _AHEAD: Final = 200_000
 """Lines of differences of the changesets that are read together; fewer than a push keeps."""
 
 _UNREADABLE: Final = (error.Error, error.StorageError, ValueError, LookupError, AttributeError)
-"""What core raises for a wrong hash, a removed content, an unknown flag, a malformed copy."""
+"""Errors of core for a wrong hash, removed content, an unknown flag, or a malformed copy record."""
 
 
 _STORED: Final = operator.attrgetter("_revlog")
-"""The revlog below a filelog; core has no public way to have one forget texts."""
+"""The revlog below a filelog; core has no public way to clear its cached texts."""
 
 
 class FileRevisions:
     """Files and manifests of an unfiltered repository.
 
-    `differences` returns those of a changeset from each parent.
+    `differences` returns the differences of a changeset from each parent.
     """
 
     def __init__(self, repo: Any, differences: Callable[[int], Sequence[Difference]]) -> None:
@@ -53,7 +53,7 @@ class FileRevisions:
         self._links: dict[bytes, Mapping[bytes, int | str]] = {}
 
     def untrue(self, rev: int) -> Iterator[tuple[str, bytes]]:
-        """Yield what is untrue about a path or the manifest (no path) of a changeset."""
+        """Yield each problem of a changeset, with its path (empty for the manifest)."""
         if rev not in self._ahead:
             self._read_ahead(rev)
         changes = self._repo.changelog.changelogrevision(rev)
@@ -76,19 +76,21 @@ class FileRevisions:
         link = self._links[path].get(node, UNREADABLE)
         if isinstance(link, str):
             return link
-        # One revision may come in several changesets; it belongs to the first.
+        # Several changesets may have the same revision; it belongs to the first of them.
         if link != rev and self._repo[link].manifest().get(path) != node:
             return ELSEWHERE
         return None
 
     def _read_ahead(self, first: int) -> None:
-        """Read the revisions of files that this changeset and the following ones bring."""
+        """Read the file revisions that this changeset and the following changesets added."""
         lines = 0
         end = first
         nodes: dict[bytes, set[bytes]] = {}
         while end == first or (lines < _AHEAD and end < len(self._repo)):
             differences = self._differences(end)
-            lines += sum(len(one.before) + len(one.after) for one in differences)
+            lines += sum(
+                len(difference.before) + len(difference.after) for difference in differences
+            )
             for path, node in arrivals(differences):
                 nodes.setdefault(path, set()).add(node)
             end += 1
@@ -97,7 +99,7 @@ class FileRevisions:
 
     def _readable(self, path: bytes, nodes: Collection[bytes]) -> Mapping[bytes, int | str]:
         """Return the changeset that each revision says it belongs to, or why it cannot be read."""
-        # Not kept open: no other changeset of these needs it.
+        # Not kept open: no other changeset of this batch needs the log.
         log = self._repo.file(path)
         links: dict[bytes, int | str] = {}
         known = [node for node in nodes if log.hasnode(node)]
@@ -112,7 +114,7 @@ class FileRevisions:
                 links[node] = CENSORED
             except _UNREADABLE as problem:
                 _raise_memory(problem)
-        # It is in cycles of references, and so its last text may stay in memory for a while.
+        # The log is in reference cycles, so its last text may stay in memory for a while.
         _STORED(log).clearcaches()
         return links
 

@@ -1,11 +1,11 @@
 """Patterns for branches and paths, as the registry has them.
 
 ==========  ====================================================================================
-`*`, `?`    any characters, one character; in a path not a slash
+`*`, `?`    any characters, a single character; in a path not a slash
 `**`        in a path: any characters, slashes included
-`[a-z]`     one of these; `[!a-z]` one but these
-a slash     a path pattern with one is compared with the path from the top, one without with each
-            segment: `*.exe` is a file anywhere, `docs/*.pdf` only those
+`[a-z]`     a character of the range; `[!a-z]` a character outside the range
+a slash     a path pattern with a slash is compared with the whole path from the top, and a pattern
+            without a slash with each segment: `*.exe` is a file anywhere, `docs/*.pdf` only in docs
 ==========  ====================================================================================
 
 A pattern that fits a directory covers all that is below it. Upper and lower case differ.
@@ -28,21 +28,21 @@ MAX_GLOB: Final = 200
 
 
 def branches(globs: Sequence[str]) -> Pattern:
-    """Compile patterns for the names of branches; none at all fit every branch."""
+    """Compile patterns for the names of branches; an empty list fits every branch."""
     if not globs:
         return Pattern("")
     return Pattern(rf"(?:{'|'.join(_regex(glob, is_path=False) for glob in globs)})\Z")
 
 
 def paths(globs: Sequence[str]) -> Pattern:
-    """Compile patterns for paths; none at all fit every path."""
+    """Compile patterns for paths; an empty list fits every path."""
     if not globs:
         return Pattern("")
     return Pattern(rf"(?:{'|'.join(_path_regex(glob) for glob in globs)})(?:/.*)?\Z")
 
 
 def glob_problem(glob: str) -> str | None:
-    """Return the expected form of a pattern, or None if this is one."""
+    """Return the expected form of a pattern, or None if the pattern has that form."""
     expected = f"a pattern like 'release-*' or 'docs/**': printable, at most {MAX_GLOB} characters"
     if not glob.strip() or not glob.isprintable() or len(glob) > MAX_GLOB:
         return expected
@@ -57,7 +57,7 @@ def _path_regex(glob: str) -> str:
 
 
 def _regex(glob: str, *, is_path: bool) -> str:
-    one = "[^/]" if is_path else "."
+    character = "[^/]" if is_path else "."
     result = []
     position = 0
     while position < len(glob):
@@ -69,24 +69,24 @@ def _regex(glob: str, *, is_path: bool) -> str:
             result.append(".*")
             position += 2
         elif rest[0] == "*":
-            result.append(f"{one}*")
+            result.append(f"{character}*")
             position += 1
         elif rest[0] == "?":
-            result.append(one)
+            result.append(character)
             position += 1
-        elif found := re.match(r"\[(!?)(\]?[^]/]*)\]", rest):
-            inside = re.sub(r"(.)-(.)|(.)", _range, found[2])
-            result.append(f"[{'^/' if found[1] else ''}{inside}]" if inside else "(?!)")
-            position += found.end()
+        elif match := re.match(r"\[(!?)(\]?[^]/]*)\]", rest):
+            inside = re.sub(r"(.)-(.)|(.)", _range, match[2])
+            result.append(f"[{'^/' if match[1] else ''}{inside}]" if inside else "(?!)")
+            position += match.end()
         else:
             result.append(re.escape(rest[0]))
             position += 1
     return "".join(result)
 
 
-def _range(found: re.Match[str]) -> str:
-    """Return a range as a regular expression has it, or the characters themselves."""
-    first, last, single = found.groups()
+def _range(match: re.Match[str]) -> str:
+    """Return a range in the syntax of regular expressions, or its characters."""
+    first, last, single = match.groups()
     if single is None and first <= last:
         return f"{re.escape(first)}-{re.escape(last)}"
-    return "".join(f"\\{c}" if c in "\\[]^-&~|" else c for c in found[0])
+    return "".join(f"\\{c}" if c in "\\[]^-&~|" else c for c in match[0])

@@ -13,16 +13,17 @@ from hgfleet.policies.options import Option
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_BRANCHES = Option("globs", "branches it applies to; all of them without it")
+_BRANCHES = Option("globs", "branches it applies to; without it, all branches")
 
 
 class SingleHead(Policy):
-    """A branch has one open head, so that "the newest of the branch" means something.
+    """A branch has one open head, so that "the newest changeset of the branch" is well defined.
 
-    A branch that had several when the policy came may keep them and lose them one by one; the
-    policy refuses one more. It also refuses a head that replaces another without descending from
-    it: the branch is begun again elsewhere, and the former head is closed. Likewise, where there
-    are several, the newest one may not be closed: the branch would go back to an older one.
+    A branch that had several heads when the policy came may keep them and lose them over time; the
+    policy refuses an additional head. It also refuses a head that replaces another head without
+    descending from it: the branch is started again elsewhere, and the former head is closed.
+    Likewise, where a branch has several heads, the newest head may not be closed: the branch would
+    go back to an older head.
     """
 
     name: ClassVar[str] = "single-head"
@@ -46,7 +47,7 @@ class SingleHead(Policy):
                 )
                 yield (
                     f"the branch {shown(branch)} would have {len(heads)} heads ({some}): pull, "
-                    "then merge or rebase onto what is there, and push one"
+                    "then merge or rebase so that one head remains, and push again"
                 )
                 continue
             strays = push.strays(branch)
@@ -55,13 +56,13 @@ class SingleHead(Policy):
                 former, now = abandoned
                 yield (
                     f"the branch {shown(branch)} would go back to its other head {now[:12]}, "
-                    f"because {former[:12]} is closed or gone: merge the two, or close the other "
-                    "one"
+                    f"because {former[:12]} is closed or gone: merge the two heads, or close the "
+                    "other head"
                 )
             for stray in strays:
                 yield (
                     f"{stray[:12]} replaces the head of the branch {shown(branch)} without "
-                    "descending from it: pull, then rebase onto what is there, and push that"
+                    "descending from it: pull, then rebase onto that head, and push again"
                 )
 
 
@@ -77,7 +78,7 @@ class NoMerges(Policy):
         self._branches = globs.branches(options.get("branches", ()))
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at the second parent of each changeset on a protected branch."""
+        """Check the second parent of each changeset on a protected branch."""
         for changeset in push.added:
             if changeset.is_merge and self._branches.fits(changeset.branch):
                 yield (
@@ -87,7 +88,7 @@ class NoMerges(Policy):
 
 
 class _Text(Policy):
-    """A pattern that one text of each changeset has to fit, and a hint that explains it."""
+    """A pattern that must match a text of each changeset, and a hint that explains the pattern."""
 
     applies_to: ClassVar[AppliesTo] = "added changesets"
     options: ClassVar[Mapping[str, Option]] = {
@@ -102,7 +103,7 @@ class _Text(Policy):
         self._expected = options.get("hint") or f"expected the pattern {options['pattern']}"
 
     def text(self, changeset: Changeset) -> str:
-        """Return the text that has to fit."""
+        """Return the text that has to match."""
         raise NotImplementedError
 
     def check(self, push: Push) -> Iterator[str]:
@@ -116,9 +117,9 @@ class _Text(Policy):
             except SearchTimeoutError:
                 yield (
                     f'{changeset} has the {self.subject} "{line}", and comparing it with the '
-                    "pattern takes too long: use a plainer one, and tell an operator"
+                    "pattern takes too long: write it more simply, and tell an operator"
                 )
-                # The other changesets would take as long, while the lock keeps all pushes waiting.
+                # The other changesets would take as long, while the lock blocks all other pushes.
                 return
             yield f'{changeset} has the {self.subject} "{line}": {self._expected}; {self.way_out}'
 
@@ -137,7 +138,7 @@ class CommitMessage(_Text):
 
 
 class Author(_Text):
-    """The author is written in one way, such as "Name <mail address>"."""
+    """The author is written in a uniform way, such as "Name <mail address>"."""
 
     name: ClassVar[str] = "author"
     summary: ClassVar[str] = "the pattern is found in each author"

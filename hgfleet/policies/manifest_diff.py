@@ -1,13 +1,13 @@
-"""Changed paths of a changeset, from the difference of two manifests alone.
+"""Changed paths of a changeset, read only from the difference of two manifests.
 
-A changeset also has a list of its files. The client writes that list: a changeset with an empty
+A changeset also has a list of its files, but the client writes that list: a changeset with an empty
 list and a link in its manifest is stored all the same. A manifest is a sorted list of lines
 
     PATH NUL 40 hexadecimal digits, FLAG ("l" a link, "x" executable, "" neither) LF
 
-stored as differences: pieces of bytes that replace others. The client writes those as well,
+stored as deltas: pieces of bytes that replace others. The client writes those as well,
 and a piece need not begin where a line does; joined without their surroundings, pieces can look
-like harmless lines. So the pieces are laid against the text they change.
+like harmless lines. So the pieces are compared with the text that they change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The lines of one manifest that another has not, by path."""
+    """The lines by which two manifests differ, by path."""
 
     before: dict[bytes, bytes]
     after: dict[bytes, bytes]
@@ -42,11 +42,14 @@ class Difference:
 
 
 def difference(before: bytes, after: bytes, delta: bytes) -> Difference:
-    """Compare two manifests, given the delta that makes the second of the first.
+    """Compare two manifests, given the delta that turns the first into the second.
 
-    The cost is the length of the delta if its pieces are whole lines, as those of every hg are.
-    Raises ManifestError if the lines are no manifest.
+    The cost is the length of the delta if its pieces are whole lines, as every hg writes them.
+    Raises ManifestError if the lines are not a manifest.
     """
+    # If every piece of the delta replaces whole lines by whole lines, the changed lines are in the
+    # pieces, and nothing else of the two texts is read. A hostile client may cut lines in the
+    # middle; then all lines of both texts are compared.
     pieces = _whole_lines(before, delta)
     if pieces is None:
         old, new = before.split(b"\n"), after.split(b"\n")
@@ -60,7 +63,7 @@ def difference(before: bytes, after: bytes, delta: bytes) -> Difference:
 
 
 def entry(line: bytes) -> tuple[bytes, bytes]:
-    """Return the node and the flag that a line has after its path."""
+    """Return the node and the flag that follow the path in a line."""
     return bytes.fromhex(line[:40].decode("ascii")), line[40:]
 
 

@@ -1,4 +1,4 @@
-"""Manifests of changesets, and what differs between two of them, for the policies of one push.
+"""Manifests of changesets and their differences, for the policies of a push.
 
 The cost follows the size of the differences. Few manifests are read as a whole, and they stay in
 memory for the next policy.
@@ -16,7 +16,7 @@ from hgfleet.policies import manifest_diff
 from hgfleet.policies.manifest_diff import Difference
 
 _TEXTS: Final = 4
-"""Manifests in memory: those of a few branches that alternate. One of 100,000 files has 8 MB."""
+"""Manifests in memory, for a few branches that alternate. A manifest of 100,000 files has 8 MB."""
 
 _LINES: Final = 500_000
 """Lines of differences that are kept for the next policy; about 100 MB."""
@@ -57,8 +57,8 @@ class Manifests:
         old = self.text(before)
         delta = self._manifests.revdiff(before, after)
         if after not in self._texts:
-            # Cheaper than to have hg rebuild the text from its last full copy, and compute its
-            # hash: no client can check out a text with a wrong hash.
+            # Cheaper than having hg rebuild the text from its last full copy and compute its hash.
+            # No client can check out a text with a wrong hash.
             self._keep(after, bytes(mdiff.patch(old, delta)) if delta else old)
         return manifest_diff.difference(old, self.text(after), delta)
 

@@ -1,26 +1,26 @@
-"""Malformed metadata of changesets, which no repository takes.
+"""Malformed metadata of changesets, which every repository refuses.
 
-Core's client writes the five fields of a changeset in one form. A client of another kind sends any
-bytes, and core's server stores them unread: a date that is no number ends every log, page and feed
-that shows the changeset in an error, for each user who pulls it. So this check looks at the stored
+Core's client writes the five fields of a changeset in a fixed form. Another client can send any
+bytes, and core's server stores them unread: a date that is not a number makes every log, page and
+feed that shows the changeset fail, for each user who pulls it. So this check reads the stored
 bytes of every added changeset, before any other policy reads them, and cannot be switched off.
 
 ======== ===========================================================================================
 field    accepted
 ======== ===========================================================================================
 manifest 40 hexadecimal digits
-user     one line that is not empty, without control characters, at most 1 KiB
+user     a line that is not empty, without control characters, at most 1 KiB
 date     two integers: seconds since 1970 in 32 bits with a sign, and the zone's seconds within a
          day (mercurial.utils.dateutil.parsedate has these limits; a floating point number has a
-         decimal fraction in old histories and is `nan` or `inf` in hostile ones)
+         decimal fraction in old histories and is `nan` or `inf` in hostile changesets)
 extra    pairs that core decodes (mercurial.changelog.decodeextra)
 message  any bytes: core shows bytes that are not UTF-8 as Latin-1
 ======== ===========================================================================================
 
-The date and the user of an obsolescence marker are checked alike. A date of `nan` equals no other,
-not even its own copy, so each pull and push of such a marker would store it once more. A changeset
-in a marker has a name of 20 bytes, and not that of the working directory: hg raises an exception
-when it looks up another one.
+The date and the user of an obsolescence marker are checked too. A date of `nan` equals no other
+date, not even its own copy, so each pull and push of such a marker would store it once more. A
+changeset in a marker has a hash of 20 bytes that is not the hash of the working directory: hg
+raises an exception when it looks up any other hash.
 
 A registry entry with `accept-dates: any` admits a history with other dates, which
 `hgext/any_date.py` shows as 1970-01-01.
@@ -70,7 +70,7 @@ class Metadata(Policy):
         self._any_date = any_date
 
     def check(self, push: Push) -> Iterator[str]:
-        """Look at the stored bytes of each added changeset, and at each marker."""
+        """Check the stored bytes of each added changeset, and each marker."""
         for node, text in push.stored_texts():
             for problem in problems(text, any_date=self._any_date):
                 yield f"{node[:12]} has {problem}"
@@ -102,7 +102,7 @@ def problems(text: bytes, *, any_date: bool = False) -> Iterator[str]:
 
 
 def is_readable(text: bytes) -> bool:
-    """Whether core can read a stored changeset while it arrives, before a policy is asked."""
+    """Whether core can read a stored changeset while it arrives, before any policy is evaluated."""
     header = _header(text)
     return header is not None and _decodes(header.extra)
 
@@ -132,11 +132,11 @@ def marker_problem(marker: Marker) -> str | None:
     seconds, zone = marker.date
     # Comparisons with nan are false.
     if not (-MAX_SECONDS <= seconds < MAX_SECONDS and -MAX_ZONE < zone < MAX_ZONE):
-        return f"the date {seconds:g} {zone}, expected what a changeset may have"
+        return f"the date {seconds:g} {zone}, expected a date that a changeset may have"
     for node in marker.nodes:
         if len(node) != _NODE_BYTES or node == _WORKING_DIRECTORY:
             return f"the changeset {node.hex()[:12]} of {len(node)} bytes, which no repository has"
-    # Core names no user where a client has none.
+    # Core leaves the user out if the client has no user name.
     return user_problem(marker.user) if marker.user else None
 
 

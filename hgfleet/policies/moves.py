@@ -1,7 +1,7 @@
-"""Changesets that are older than a transaction and that it publishes, shows or takes away.
+"""Older changesets that a transaction publishes, shows or hides.
 
-A phase, an obsolescence marker and a bookmark change what is served, and so does a new changeset:
-a hidden changeset is shown as soon as it has a child that is not obsolete.
+A phase, an obsolescence marker and a bookmark change which changesets are served, and so does a new
+changeset: a hidden changeset is shown as soon as it has a child that is not obsolete.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Moves:
 
     @functools.cached_property
     def all(self) -> frozenset[int]:
-        """Those that change their phase, become obsolete, are shown or vanish.
+        """Changesets that change their phase, become obsolete, are shown or vanish.
 
-        An obsolete one vanishes when the last changeset that needs it is rebased. Who does that
-        changes nothing of the obsolete one.
+        An obsolete changeset vanishes when the last changeset that needs it is rebased. The person
+        who rebases does not change the obsolete changeset, so it does not count here.
         """
         return self.lowered | self.gone | self.appeared | (self.vanished - self.obsolete)
 
     @functools.cached_property
     def lowered(self) -> frozenset[int]:
-        """Those that become public, or drafts where they were secret."""
+        """Changesets that become public, or secret changesets that become drafts."""
         return frozenset(
             rev
             for revs, (old, new) in self._transaction.changes[b"phases"]
@@ -49,7 +49,7 @@ class Moves:
 
     @functools.cached_property
     def gone(self) -> frozenset[int]:
-        """Those that the markers of this transaction make obsolete."""
+        """Changesets that the markers of this transaction make obsolete."""
         markers = self._transaction.changes[b"obsmarkers"]
         if not markers:
             return frozenset()
@@ -58,22 +58,22 @@ class Moves:
 
     @functools.cached_property
     def appeared(self) -> frozenset[int]:
-        """Those that were not served and are now."""
+        """Changesets that are served now and were not served before."""
         return frozenset(rev for rev in self._before if rev not in self.hidden)
 
     @functools.cached_property
     def vanished(self) -> frozenset[int]:
-        """Those that were served and are not any more."""
+        """Changesets that were served before and are not served now."""
         return frozenset(
             rev for rev in self.hidden if rev < self._first and rev not in self._before
         )
 
     @functools.cached_property
     def obsolete(self) -> frozenset[int]:
-        """All that are obsolete now, those of the transaction included."""
+        """All changesets that are obsolete now, including newly obsolete changesets."""
         return frozenset(obsolete.getrevs(self._repo, b"obsolete"))
 
     @functools.cached_property
     def hidden(self) -> Collection[int]:
-        """All that are not served now, those of the transaction included."""
+        """All changesets that are not served now, including newly hidden changesets."""
         return hidden(self._repo)

@@ -1,7 +1,7 @@
-"""Malformed names of bookmarks, branches, tags and files, which no repository takes.
+"""Malformed names of bookmarks, branches, tags and files, which every repository refuses.
 
-Core's client refuses most of them when a user chooses one. A client of another kind sends what it
-likes, and core's server stores it: a bookmark with a newline is two lines of `.hg/bookmarks`, and
+Core's client refuses most of them when a user chooses a name. Another client can send any name,
+and core's server stores it: a bookmark with a newline is two lines of `.hg/bookmarks`, and
 the path `../../x` is in every archive. So this check has no option and cannot be switched off.
 """
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_LABEL: Final = 255
-"""Bytes of the name of a bookmark or branch; a reply of bundle2 has a byte for a length."""
+"""Bytes of the name of a bookmark or branch; bundle2's reply has a single byte for the length."""
 
 _NODE: Final = re.compile(r"[0-9a-fA-F]{40}")
-"""Text of this form is a hash for hg, before it is a name (mercurial.scmutil.revsymbol)."""
+"""hg takes text of this form for a hash before a name (mercurial.scmutil.revsymbol)."""
 
 _RESERVED: Final = frozenset({"tip", "null", "."})
 """Names that a revision set reads as something else (mercurial.scmutil.checknewlabel)."""
 
 _DIGITS: Final = re.compile(r"x?([0-9a-fA-F]{4,39})")
-"""hg passes over an x before the beginning of a hash (mercurial.scmutil.resolvehexnodeidprefix)."""
+"""hg skips an x before the beginning of a hash (mercurial.scmutil.resolvehexnodeidprefix)."""
 
 _SHORT: Final = 12
 """Digits of a hash that hg and other programs show."""
@@ -85,7 +85,7 @@ class Names(Policy):
             if branch in known:
                 continue
             known.add(branch)
-            # A branch from before the check may go on.
+            # A branch that is older than the check may go on.
             problem = None if changeset.node in appeared else label_problem(name)
             if problem is None and changeset.begins_branch:
                 problem = (
@@ -102,7 +102,7 @@ class Names(Policy):
     @staticmethod
     def _tags(push: Push) -> Iterator[str]:
         appeared = {changeset.node for changeset in push.appeared}
-        # To read the tags of all that is published would take long, and find nothing.
+        # To read the tags of all published changesets would take long, and find nothing.
         shown_again = [t for t in push.moved_tags if t.changeset in appeared] if appeared else []
         for tag in (*push.tags, *shown_again):
             problem = None if tag.is_removed else tag_problem(tag.stored, push)
@@ -116,7 +116,7 @@ class Names(Policy):
 def name_problem(name: bytes) -> str | None:
     """Return the problem of the name of a new bookmark or branch, None if there is none.
 
-    Names with another meaning for hg are refused too, as they are by `hg bookmark` and `hg branch`.
+    Names with another meaning for hg are refused too, as `hg bookmark` and `hg branch` refuse them.
     """
     problem = label_problem(name)
     if problem:
@@ -132,8 +132,8 @@ def name_problem(name: bytes) -> str | None:
 def tag_problem(stored: bytes, push: Push) -> str | None:
     """Return the problem of a tag's name, None if there is none.
 
-    hg looks for a tag before a branch, and for a bookmark before a tag: of two with one name, one
-    is taken for the other.
+    hg looks for a tag before a branch, and for a bookmark before a tag: if two of them have the
+    same name, hg finds only the first.
     """
     return (
         name_problem(stored)
@@ -146,7 +146,7 @@ def hash_problem(name: bytes, push: Push) -> str | None:
     """Return the problem of a well-formed name that is also a short hash, None if there is none.
 
     hg looks for all names before it looks for the beginning of a hash. Programs give 12 digits of
-    a hash (`hg identify`), so no name may be that, whether the changeset is here yet or not.
+    a hash (`hg identify`), so no name may be 12 digits, whether the changeset exists yet or not.
     """
     digits = _DIGITS.fullmatch(name.decode("utf-8"))
     if digits is None:
@@ -159,7 +159,7 @@ def hash_problem(name: bytes, push: Push) -> str | None:
 
 
 def clash(stored: bytes, push: Push, *kinds: Literal["branch", "tag", "bookmark"]) -> str | None:
-    """Return the problem of a name that one of other kinds has too, None if there is none."""
+    """Return the problem of a name that another kind of label has too, None if there is none."""
     for kind in kinds:
         match kind:
             case "branch":
@@ -193,9 +193,10 @@ def label_problem(name: bytes) -> str | None:
 def path_problem(path: bytes, audit: pathutil.pathauditor) -> str | None:
     r"""Return the problem of a file's path, None if there is none.
 
-    Core's audit, without its look at a file system, refuses `..`, a top `.hg`, a nested one, and
-    what is the same to macOS and Windows. Beside it: empty segments and `.`, line ends, a backslash
-    where Windows reads a separator, and the forms of `.hg` that Windows opens (`.hg .`, `.hg::$X`).
+    Core's audit, without its check of the file system, refuses `..`, a top `.hg`, a nested `.hg`,
+    and names that are the same to macOS and Windows. In addition, this function refuses empty
+    segments and `.`, line ends, a backslash (Windows reads it as a separator), and the names that
+    Windows opens as `.hg` (`.hg .`, `.hg::$X`).
     """
     if any(byte in path for byte in (b"\0", b"\n", b"\r")):
         return "a path with a line end or NUL"
@@ -205,7 +206,7 @@ def path_problem(path: bytes, audit: pathutil.pathauditor) -> str | None:
         return "a path that leaves the working copy or enters a repository's own folder"
     segments = path.split(b"/")
     if b"" in segments or b"." in segments:
-        return "a path with an empty segment or a dot alone"
+        return "a path with an empty segment or a single dot"
     if _DRIVE.match(path):
         return "a path that begins with a drive"
     if b"\\" in path and b".." in re.split(rb"[/\\]", path):

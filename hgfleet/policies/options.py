@@ -9,7 +9,7 @@ from typing import Final, Literal
 Kind = Literal["text", "pattern", "globs", "groups", "size", "count"]
 
 MAX_PATTERN: Final = 500
-"""Characters of a regular expression; more is a program that belongs somewhere else."""
+"""Characters of a regular expression; a longer expression is a program and belongs elsewhere."""
 
 MAX_SIZE: Final = 2**40
 MAX_COUNT: Final = 10_000
@@ -29,7 +29,7 @@ _UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a policy."""
+    """An option of a policy."""
 
     kind: Kind
     what: str
@@ -38,16 +38,16 @@ class Option:
 
 
 def size(text: str) -> int | None:
-    """Return the bytes that a size like 10MiB means, None if it is none."""
-    found = _SIZE.fullmatch(text)
-    if not found:
+    """Return the bytes that a size like 10MiB means, None if it is not a size."""
+    match = _SIZE.fullmatch(text)
+    if not match:
         return None
-    value = int(found[1]) * _UNITS[found[2] or ""]
+    value = int(match[1]) * _UNITS[match[2] or ""]
     return value if 0 < value <= MAX_SIZE else None
 
 
 def count(text: str) -> int | None:
-    """Return a positive whole number, None if it is none."""
+    """Return a positive whole number, None if it is not one."""
     value = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
     return value if 0 < value <= MAX_COUNT else None
 

@@ -48,7 +48,7 @@ class RepositoryPush:
         principal: Principal,
         before: Before,
     ) -> None:
-        """Take what was noted of the repository when the transaction began."""
+        """Take the state that was recorded when the transaction began."""
         self._repo = repo.unfiltered()
         self._log = self._repo.changelog
         self._manifests = Manifests(self._repo)
@@ -169,11 +169,15 @@ class RepositoryPush:
             yield from map(_path, sorted(first.paths()))
             return
         (second,) = others
-        one, two = set(first.paths()), set(second.paths())
-        for path in sorted(one | two):
-            # A path that equals one parent came cleanly, if only that side had changed it.
-            changed = (first if path in one else second).before.get(path)
-            if (path in one and path in two) or changed != self._in_ancestor(rev, path):
+        first_paths, second_paths = set(first.paths()), set(second.paths())
+        for path in sorted(first_paths | second_paths):
+            # If the merge's file differs from both parents, the merge resolved a conflict. If it
+            # equals one parent, it came cleanly from there, as long as the other parent still has
+            # the ancestor's file. Otherwise the merge dropped the other parent's change, which
+            # counts as touching the path.
+            is_in_both = path in first_paths and path in second_paths
+            other = (first if path in first_paths else second).before.get(path)
+            if is_in_both or other != self._in_ancestor(rev, path):
                 yield _path(path)
 
     def touched_on_branch(self, changeset: Changeset) -> Iterator[str]:
@@ -195,7 +199,8 @@ class RepositoryPush:
         """See `base.Push`."""
         log = self._repo.file(entry.path.encode("utf-8", "surrogateescape"))
         rev = log.rev(entry.node)
-        # With the lines that record a copy, and never less than the file: mostly that is enough.
+        # The size includes the lines that record a copy, so it is never less than the file's size:
+        # mostly that is enough.
         stored = int(_STORED(log).size(rev))
         return stored if stored <= limit else int(log.size(rev))
 
@@ -218,8 +223,8 @@ class RepositoryPush:
 
     def abandoned(self, branch: str) -> tuple[str, str] | None:
         """See `base.Push`."""
-        found = self._heads.abandoned(branch)
-        return None if found is None else (self._hex(found[0]), self._hex(found[1]))
+        heads = self._heads.abandoned(branch)
+        return None if heads is None else (self._hex(heads[0]), self._hex(heads[1]))
 
     @functools.cached_property
     def given_branches(self) -> Sequence[BranchMove]:
@@ -238,7 +243,7 @@ class RepositoryPush:
         """See `base.Push`."""
         for rev, former in self._heads.replacing(branch):
             differences = [self._manifests.difference(head, rev) for head in former]
-            paths = {path for one in differences for path in one.paths()}
+            paths = {path for difference in differences for path in difference.paths()}
             for path in sorted(paths):
                 yield self._hex(rev), _path(path)
 
@@ -273,9 +278,9 @@ class RepositoryPush:
                 continue
             parents = [self._tags_text(parent) for parent in self._parents(rev)]
             ancestor = self._tags_text(self._ancestor(rev)) if len(parents) > 1 else b""
-            found = moved(changeset.node, self._tags_text(rev), parents, ancestor)
-            # Of a tag that a push moves several times, the last one counts; its name once.
-            result.update({tag.stored: tag for tag in found})
+            tags = moved(changeset.node, self._tags_text(rev), parents, ancestor)
+            # If a push moves a tag several times, the last move counts, and the tag is listed once.
+            result.update({tag.stored: tag for tag in tags})
         return list(result.values())
 
     def has_branch(self, name: str) -> bool:
@@ -300,7 +305,7 @@ class RepositoryPush:
         try:
             return scmutil.resolvehexnodeidprefix(served, name.encode("ascii")) is not None
         except (error.LookupError, error.WdirUnsupported):
-            # The beginning of several hashes, or of the one that means the working copy.
+            # The beginning of several hashes, or of the hash that means the working copy.
             return False
 
     @functools.cached_property

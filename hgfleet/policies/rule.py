@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Rule:
     """Groups that may push changesets on some branches, touching some paths, or both; or some tags.
 
-    `branches`, `paths` and `tags` are globs. A rule of tags has neither branches nor paths; in
-    others none of them stand for all.
+    `branches`, `paths` and `tags` are globs. A rule of tags has neither branches nor paths. In
+    other rules, an empty list of branches or paths stands for all of them.
     """
 
     push: tuple[str, ...]
@@ -23,7 +23,7 @@ class Rule:
     tags: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, list[str]]:
-        """Return the rule as JSON has it, without globs that are not there."""
+        """Return the rule for JSON, without empty globs."""
         globs = {"branches": self.branches, "paths": self.paths, "tags": self.tags}
         said = {**globs, "push": self.push}
         return {name: list(value) for name, value in said.items() if value or name == "push"}
@@ -40,7 +40,7 @@ class Rule:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    # A string here would be taken for a list of one-letter names.
+    # Here, a string would be taken for a list of one-letter names.
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"got {value!r}, expected a list of names")
     return tuple(value)

@@ -18,7 +18,7 @@ A second head of the branch is refused, also with --force.
   $ echo b > b
   $ commit b
   $ push -f
-  remote: - single-head: the branch default would have 2 heads (80ec2f90344a, ce9df444811f): pull, then merge or rebase onto what is there, and push one
+  remote: - single-head: the branch default would have 2 heads (80ec2f90344a, ce9df444811f): pull, then merge or rebase so that one head remains, and push again
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -52,7 +52,7 @@ A head that replaces the former one without descending from it is refused too, w
   $ hg update -q -C 'desc("merge a and b")'
   $ hg commit -q --close-branch -m 'closed'
   $ push -f
-  remote: - single-head: 8e7d18e11486 replaces the head of the branch default without descending from it: pull, then rebase onto what is there, and push that
+  remote: - single-head: 8e7d18e11486 replaces the head of the branch default without descending from it: pull, then rebase onto that head, and push again
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -71,7 +71,7 @@ Another branch is another matter, unless the policy names it.
   $ echo t > t
   $ commit 'stable too'
   $ push -f
-  remote: - single-head: the branch stable would have 2 heads (6ab5285bc9d3, 49b2545b6ebd): pull, then merge or rebase onto what is there, and push one
+  remote: - single-head: the branch stable would have 2 heads (6ab5285bc9d3, 49b2545b6ebd): pull, then merge or rebase so that one head remains, and push again
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -91,7 +91,7 @@ A branch that has two heads already may be worked on and merged; it may not get 
   $ echo u > u
   $ commit 'stable, a third time'
   $ push -f
-  remote: - single-head: the branch stable would have 3 heads (6ab5285bc9d3, de27c2b90610, 799a57e90398): pull, then merge or rebase onto what is there, and push one
+  remote: - single-head: the branch stable would have 3 heads (6ab5285bc9d3, de27c2b90610, 799a57e90398): pull, then merge or rebase so that one head remains, and push again
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -165,7 +165,7 @@ The heads of a long history are counted without reading it: those before the pus
   $ echo third > third
   $ commit 'a third head'
   $ push -f ssh://host/server 2>&1 | sed 's/([0-9a-f, ]*)/(...)/'
-  remote: - single-head: the branch default would have 3 heads (...): pull, then merge or rebase onto what is there, and push one
+  remote: - single-head: the branch default would have 3 heads (...): pull, then merge or rebase so that one head remains, and push again
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
 

@@ -88,7 +88,7 @@ A message that is made to keep the server busy is refused after a second.
   $ echo more > a
   $ commit aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!
   $ push
-  remote: - commit-message: ba9628733a03 has the message "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", and comparing it with the pattern takes too long: use a plainer one, and tell an operator
+  remote: - commit-message: ba9628733a03 has the message "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", and comparing it with the pattern takes too long: write it more simply, and tell an operator
   remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]

@@ -57,7 +57,7 @@ Paths that leave the working copy, or enter the folder of a repository.
   10
   $ push 2>&1 | tail -6
   remote: - names: 8b5a85c58761 has HG8B6C~1/hgrc, a path that leaves the working copy or enters a repository's own folder: take it out of the history (hg rename or hg forget, then hg commit --amend)
-  remote: - names: 8b5a85c58761 has a/./b, a path with an empty segment or a dot alone: take it out of the history (hg rename or hg forget, then hg commit --amend)
+  remote: - names: 8b5a85c58761 has a/./b, a path with an empty segment or a single dot: take it out of the history (hg rename or hg forget, then hg commit --amend)
   remote: - names: 8b5a85c58761 has a/.HG/hgrc, a path that leaves the working copy or enters a repository's own folder: take it out of the history (hg rename or hg forget, then hg commit --amend)
   remote: - and 3 more
   remote: mallory may not push this to team/tool: 13 problems, named above (unless --quiet); nothing was changed

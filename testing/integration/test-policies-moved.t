@@ -31,7 +31,7 @@ It is shown as soon as it has a child. That push brings the collision into sight
   $ echo 2 > file
   $ commit 'a child'
   $ push
-  remote: - no-case-collisions: 0ceaadda0ee3 has both readme and README, one file on Windows and macOS: rename one of them (hg rename)
+  remote: - no-case-collisions: 0ceaadda0ee3 has both readme and README, the same file on Windows and macOS: rename one of them (hg rename)
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -56,7 +56,7 @@ Nor does a hidden child stand for its parent, which is seen.
   $ hide .
   1 new obsolescence markers
   $ push -f
-  remote: - no-case-collisions: 761b5e384bcb has both file and FILE, one file on Windows and macOS: rename one of them (hg rename)
+  remote: - no-case-collisions: 761b5e384bcb has both file and FILE, the same file on Windows and macOS: rename one of them (hg rename)
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]

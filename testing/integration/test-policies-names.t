@@ -46,8 +46,8 @@ Names that differ by upper and lower case alone. A directory counts as well, two
   $ echo > sub2/b
   $ commit 'collide'
   $ push
-  remote: - no-case-collisions: ee5054ee6cde has both file and FILE, one file on Windows and macOS: rename one of them (hg rename)
-  remote: - no-case-collisions: ee5054ee6cde has both fits and Fits/a, one file on Windows and macOS: rename one of them (hg rename)
+  remote: - no-case-collisions: ee5054ee6cde has both file and FILE, the same file on Windows and macOS: rename one of them (hg rename)
+  remote: - no-case-collisions: ee5054ee6cde has both fits and Fits/a, the same file on Windows and macOS: rename one of them (hg rename)
   remote: alice may not push this to team/tool: 2 problems, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]
@@ -75,7 +75,7 @@ A merge brings together what was fine on either side.
   $ hg merge -q
   $ commit 'merged'
   $ push
-  remote: - no-case-collisions: 84d062347921 has both readme and README, one file on Windows and macOS: rename one of them (hg rename)
+  remote: - no-case-collisions: 84d062347921 has both readme and README, the same file on Windows and macOS: rename one of them (hg rename)
   remote: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]

@@ -37,12 +37,12 @@ A second head that nobody sees is none, until its phase is moved.
   default: root
   default: open
   $ server phase --draft --force -r 'desc("a secret")'
-  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
+  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase so that one head remains, and push again
   error: pretxnclose.policies hook failed: write refused
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]
   $ server phase --public -r 'desc("a secret")'
-  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase onto what is there, and push one
+  - single-head: the branch default would have 2 heads (7e0e88112913, 8ee45a2f7efd): pull, then merge or rebase so that one head remains, and push again
   error: pretxnclose.policies hook failed: write refused
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]
@@ -83,7 +83,7 @@ An obsolete changeset is no head when it comes. It becomes one when it is publis
   $ server --hidden log -r $upper -T '{phase} {obsolete} {desc}\n'
   draft obsolete OPEN beside open
   $ server --hidden phase --public -r $upper
-  - no-case-collisions: 9ebe76500816 has both open and OPEN, one file on Windows and macOS: rename one of them (hg rename)
+  - no-case-collisions: 9ebe76500816 has both open and OPEN, the same file on Windows and macOS: rename one of them (hg rename)
   error: pretxnclose.policies hook failed: write refused
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]

@@ -187,7 +187,7 @@ The policy single-head lets a branch with several heads lose the older ones, and
   $ drafts 'policies = {"single-head": {}}'
   $ hg commit -q --close-branch -m 'close the newest head'
   $ push
-  remote: - single-head: the branch stable would go back to its other head e16261168552, because 77765cb76ce8 is closed or gone: merge the two, or close the other one
+  remote: - single-head: the branch stable would go back to its other head e16261168552, because 77765cb76ce8 is closed or gone: merge the two heads, or close the other head
   remote: bob may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   abort: push failed on remote
   [255]

@@ -152,7 +152,7 @@ def test_a_changeset_that_moves_is_compared_as_one_that_is_added() -> None:
         manifests={"a" * 40: ["README", "Readme"]},
     )
     (text,) = problems("no-case-collisions", {}, push)
-    assert "one file on Windows" in text
+    assert "the same file on Windows" in text
 
 
 def test_a_made_up_push_keeps_the_contract() -> None:
@@ -496,7 +496,7 @@ def test_no_case_collisions_looks_at_the_heads() -> None:
     assert problems("no-case-collisions", {}, push) == []
     push.manifests = {two.node: ["A", "a"]}
     (text,) = problems("no-case-collisions", {}, push)
-    assert text.startswith("bbbbbbbbbbbb has both a and A, one file on")
+    assert text.startswith("bbbbbbbbbbbb has both a and A, the same file on")
 
 
 def test_a_large_manifest_is_searched_fast() -> None:
