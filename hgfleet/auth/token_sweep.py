@@ -132,17 +132,17 @@ class Sweeper:
     _missing: Mapping[Owner, float] = field(default_factory=dict)
     _problem: str = ""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look once. A problem is logged when it is another one than at the last look."""
         try:
-            problem = self._look()
+            problem = self._poll()
         except (TemporaryError, token_file.TokensError) as error:
             self._missing, problem = {}, str(error)
         if problem != self._problem:
             self.log(logfmt.line("token-sweep", problem=problem or None))
             self._problem = problem
 
-    def _look(self) -> str:
+    def _poll(self) -> str:
         self.may_change()
         seen = token_file.load(self.path)
         found, problem = ask_about({token.owner for token in seen.values()}, self.ask)

@@ -1,12 +1,12 @@
 """The self-service: commands of people, `ssh hg@HOST COMMAND`.
 
 argv                 a line, split into arguments (pure)
-command              commands and the call that an argv makes of one (pure)
+command              commands, and the parsing of an argv into a call (pure)
 commands             the table of all commands, and `help`
 person_commands      `whoami`, `keys`, the greeting
 repository_commands  `repo ...`
 token_commands       `token ...`
-rules                who may create what, where, for whom to read (pure)
+rules                where a person may create a repository, and who may read it (pure)
 repositories         repositories of a person on disk and in the dynamic registry
 creation             new repositories and forks
 address              the address of the service in messages (pure)

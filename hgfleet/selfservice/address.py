@@ -14,7 +14,7 @@ from hgfleet.core import hgrc
 UNKNOWN: Final = "ssh://hg@HOST"
 _COMMAND: Final = "ssh hg@HOST"
 
-# A name of a login and a host never begin with a hyphen: ssh would take them for options.
+# Login names and hosts never begin with a hyphen: ssh would take them for options.
 _URL: Final = re.compile(
     r"ssh://(?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]*)@"
     r"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
@@ -22,15 +22,15 @@ _URL: Final = re.compile(
 
 
 def configured(text: str) -> str:
-    """Return the address in the text of the host's hgrc, without a path; UNKNOWN without one."""
+    """Return the address in the host's hgrc, without a path; UNKNOWN if the hgrc has none."""
     return hgrc.setting(text, "ssh-url").rstrip("/") or UNKNOWN
 
 
 def addressed(text: str, url: str) -> str:
     """Put the address of the service in the place of the placeholder."""
-    found = _URL.fullmatch(url)
-    if found is None or url == UNKNOWN:
+    match = _URL.fullmatch(url)
+    if match is None or url == UNKNOWN:
         return text
-    port = "" if found["port"] in (None, "22") else f"-p {found['port']} "
-    command = f"ssh {port}{found['user']}@{found['host'].strip('[]')}"
+    port = "" if match["port"] in (None, "22") else f"-p {match['port']} "
+    command = f"ssh {port}{match['user']}@{match['host'].strip('[]')}"
     return text.replace(UNKNOWN, url).replace(_COMMAND, command)

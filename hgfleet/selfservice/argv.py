@@ -1,9 +1,9 @@
 """The line that a client sent, split into an argv. Pure.
 
-The line comes as sshd received it: the client's own shell has already removed one level of quotes,
-and ssh has joined the arguments with blanks. No shell reads it here, and nothing in it is expanded:
-arguments stand between blanks, and '...' or "..." keep blanks together. Within quotes every
-character stands for itself.
+The line comes as sshd received it: the client's own shell has already removed a level of quotes,
+and ssh has joined the arguments with blanks. No shell reads the line here, and nothing in it is
+expanded: arguments are separated by blanks, and '...' or "..." keep blanks inside an argument.
+Within quotes every character stands for itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def split(line: str) -> list[str]:
             else:
                 argument.append(character)
     if quote:
-        raise UsageError(f"That command has a quote {quote} without its second half.")
+        raise UsageError(f"That command has an opening quote {quote} without a closing quote.")
     if argument is not None:
         argv.append("".join(argument))
     return argv

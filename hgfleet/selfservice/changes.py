@@ -1,6 +1,6 @@
 """Whether a host takes changes of user repositories and tokens: refusals of mirrors and of fences.
 
-Changes on a mirror would be replaced by the primary's, those on a former primary lost.
+On a mirror, the primary would overwrite the change. On a former primary, the change would be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands of the self-service: their form, and the call that an argv makes of one. Pure."""
+"""Commands of the self-service: their form, and the parsing of an argv into a call. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HELP = 'See "ssh hg@HOST help".'
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: its form, its help, and the function that runs it.
+    """A command: its form, its help, and the function that runs it.
 
     `name` has one or two words, such as "repo create". `arguments` are named in capitals; `[NAME]`
-    may be left out, and a last `NAME...` takes all further arguments as one text. `options`
-    have the name of their value, or "" for those without. `document` is the one that it changes
-    and mirrors have a copy of, `words` what a person reads of these.
+    is optional, and a last `NAME...` takes all further arguments as a single text. `options` maps
+    each option to the name of its value, or to "" if it takes none. `document` is the document that
+    the command changes and that mirrors copy; `words` is the name of its content for people.
     """
 
     name: str
@@ -90,9 +90,9 @@ def _call(command: Command, argv: Sequence[str]) -> Call:
             continue
         name, joined, value = argument.partition("=")
         if name not in command.options:
-            raise _wrong(command, f"{quoted(name)} is no option of it")
+            raise _wrong(command, f"{quoted(name)} is not an option of this command")
         if name in options:
-            raise _wrong(command, f"{name} is there twice")
+            raise _wrong(command, f"{name} is given twice")
         if command.options[name] and not joined:
             if not rest:
                 raise _wrong(command, f"{name} has no {command.options[name]}")
@@ -116,8 +116,8 @@ def _call(command: Command, argv: Sequence[str]) -> Call:
 def _takes_text(command: Command, position: int) -> bool:
     """Whether the argument that begins at or before this position takes all further arguments.
 
-    Those of a command with options are searched for options first: a misplaced `--days 7` must not
-    become a part of a text, and change nothing.
+    If a command has options, such arguments are searched for them first: a misplaced `--days 7`
+    must be refused and not become a part of the text.
     """
     last = command.arguments[-1] if command.arguments else ""
     return last.rstrip("]").endswith("...") and position >= len(command.arguments) - 1

@@ -2,8 +2,8 @@
 
 A further command is a line in COMMANDS and a function that takes the session's context and the
 call, and returns its output. Refusals are UsageError, AccessDeniedError and TemporaryError, with a
-sentence for the person; every other error is told to the operators, and to the person that there is
-one.
+sentence for the person. Every other error is logged for the operators, and the person is told that
+there was an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def help_(context: Context, call: Call) -> str:
-    """`help`: all commands, or one."""
+    """`help`: all commands, or a single command."""
     if call.arguments:
         return help_about(call.arguments[0])
     forms = [("hg clone ssh://hg@HOST/PATH", "clone, pull from and push to a repository")]
@@ -35,37 +35,41 @@ def help_(context: Context, call: Call) -> str:
     hint = "." if known else "; put its name where HOST stands."
     return (
         f"You are {context.principal.name}. This is a Mercurial server{hint}\n\n{lines}\n"
-        '"ssh hg@HOST help COMMAND" says more about one of them. There is no shell here, and '
+        '"ssh hg@HOST help COMMAND" says more about a command. There is no shell here, and '
         "nothing is\nforwarded. Not offered: lfs, largefiles, narrow.\n"
     )
 
 
 def help_about(name: str) -> str:
-    """Return all help on one command, or the forms of all commands that begin with this name."""
-    found = [command for command in COMMANDS if f"{command.name} ".startswith(f"{name.strip()} ")]
-    if not found:
+    """Return all help on a command, or the forms of all commands that begin with this name."""
+    matching = [
+        command for command in COMMANDS if f"{command.name} ".startswith(f"{name.strip()} ")
+    ]
+    if not matching:
         names = ", ".join(command.name for command in COMMANDS)
         raise UsageError(f"There is no help on that. The commands are: {names}.")
-    if len(found) > 1:
-        return "".join(f"ssh hg@HOST {one.usage}\n    {one.summary}\n" for one in found)
-    (command,) = found
+    if len(matching) > 1:
+        return "".join(
+            f"ssh hg@HOST {command.usage}\n    {command.summary}\n" for command in matching
+        )
+    (command,) = matching
     details = f"\n{command.details.strip()}\n" if command.details else ""
     summary = command.summary[0].upper() + command.summary[1:]
     return f"ssh hg@HOST {command.usage}\n\n{summary}.\n{details}"
 
 
 _READ_DETAILS = """\
-  --description TEXT   one line. Your own shell takes quotes away, so put the whole command in
-                       others: ssh hg@HOST 'repo create PATH --description "Two words"'
-  --read public        everybody may read it, also over HTTPS without a name
-  --read private       you alone
+  --description TEXT   a single line. Your own shell takes quotes away, so put the whole command
+                         in other quotes: ssh hg@HOST 'repo create PATH --description "Two words"'
+  --read public        all users may read it, also over HTTPS without a name
+  --read private       only you may read it
   --read GROUP,...     you and the members of these groups
 """
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("help", "this text, or more about one command", help_, ("[COMMAND...]",)),
-    Command("whoami", "your name, your groups, and what you may do where", person.whoami),
-    Command("keys", "the key that you are using, and how to have others added", person.keys),
+    Command("whoami", "your name, your groups, and where you may do what", person.whoami),
+    Command("keys", "the key that you are using, and how other keys are added", person.keys),
     Command(
         "repo list",
         "the repositories that you may read",
@@ -74,11 +78,11 @@ COMMANDS: Final[tuple[Command, ...]] = (
         {"--mine": "", "--archived": ""},
         """
   PATTERN      a part of the path, or a pattern with * and ?
-  --mine       those that you own
-  --archived   those that you have archived
+  --mine       repositories that you own
+  --archived   repositories that you have archived
 """,
     ),
-    Command("repo info", "all about one repository", repository.info, ("PATH",)),
+    Command("repo info", "all about a repository", repository.info, ("PATH",)),
     Command(
         "repo create",
         "make an empty repository of your own",
@@ -90,19 +94,19 @@ COMMANDS: Final[tuple[Command, ...]] = (
 to it, describe it, archive it.
 
 {_READ_DETAILS}
-Without --read, its namespace says who may read it.
+Without --read, the namespace says who may read it.
 """,
         document=wake.REGISTRY,
     ),
     Command(
         "repo fork",
-        "copy a repository into one of your own",
+        "copy a repository into a repository of your own",
         repository.fork,
         ("SOURCE", "PATH"),
         {"--description": "TEXT", "--read": "WHO"},
         f"""
-The fork has what a reader of the source sees, and does not follow it afterwards. Without --read, a
-fork of a private repository has the readers of its source; it can have fewer, not more.
+The fork has what a reader of the source sees, and does not follow the source afterwards. Without
+--read, a fork of a private repository has the readers of its source; it can have fewer, not more.
 
 {_READ_DETAILS}
 """,
@@ -133,7 +137,7 @@ off   a push publishes its changesets (as in a new repository, unless its namesp
         ("PATH", "NEW-PATH"),
         details="""
 It stays in its namespace. A push that is under way ends first. At the old address, people who may
-read it are told the new one; web pages lead there.
+read the repository are told its new address, and web pages lead there.
 """,
         document=wake.REGISTRY,
     ),
@@ -143,7 +147,7 @@ read it are told the new one; web pages lead there.
         repository.archive,
         ("PATH",),
         details=f"""
-From then on it is for everybody as if it did not exist; a push that is under way ends as usual.
+From then on all users are answered as if it did not exist. A push that is under way ends as usual.
 Nothing is deleted: "repo restore PATH" brings it back, "repo delete PATH PATH" deletes it for good.
 Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
 """,
@@ -163,8 +167,8 @@ Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
         repository.delete,
         ("PATH", "PATH-AGAIN"),
         details="""
-The path stands twice because nothing brings the repository back. Its name and its place in your
-limit are free at once. Forks of it stay.
+The path is given twice because nothing brings the repository back. Its name is free at once, and it
+no longer counts for your limit. Forks of it stay.
 """,
         document=wake.REGISTRY,
         words=wake.GONE,

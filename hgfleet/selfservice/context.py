@@ -32,7 +32,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True)
 class Context:
-    """A session. The registry is read when a command needs it, once."""
+    """A session. The registry is read once, when a command needs it."""
 
     principal: Principal
     registry: str
@@ -45,7 +45,7 @@ class Context:
     progress: Callable[[str], None] = lambda _: None
     """Writes a line for a person who waits; raises OSError once the client has disconnected."""
     inherited: list[int] = field(default_factory=list)
-    """Descriptors of locks that a copy holds too: it may outlive its session for a moment."""
+    """Descriptors of locks. A copy holds them too: it may outlive its session for a moment."""
 
     @cached_property
     def static(self) -> Registry:
@@ -59,7 +59,7 @@ class Context:
 
     @cached_property
     def effective(self) -> Registry:
-        """Both together, as every other program of this host sees them."""
+        """Both parts together, as every other program of this host sees them."""
         return user_repositories.load_effective(self.registry, self.dynamic)
 
     def place(self, path: str) -> Path:
@@ -73,7 +73,7 @@ class Context:
 
     @cached_property
     def configuration(self) -> str:
-        """The text of the host's hgrc, "" without one."""
+        """The text of the host's hgrc, "" without an hgrc."""
         try:
             return Path(self.hgrc).read_text("utf-8")
         except OSError:
@@ -81,7 +81,7 @@ class Context:
 
     @cached_property
     def size_quota(self) -> int:
-        """Bytes that the repositories of one person may have together; 0: no limit."""
+        """Bytes that all repositories of a person may have together; 0: no limit."""
         return repository_sizes.parse_size(hgrc.setting(self.configuration, "owner-quota"))
 
     @cached_property

@@ -1,25 +1,26 @@
-"""Creation of repositories by their owner: empty ones and forks.
+"""Creation of repositories by their owner: empty repositories and forks.
 
-A new repository is made beside its place, in `.NAME.making`, with its identity and configuration;
-moved there; and registered last. Every step may be the last one of a killed process:
+A new repository is made next to its place, in `.NAME.making`, with its identity and configuration;
+moved there; and registered last. The process may be killed after any step:
 
 ==================  ============================  =========================================
 killed              remains                       the next `repo create` of the path
 ==================  ============================  =========================================
-while it is made    `.NAME.making`                empties it and begins again
-after it was moved  the repository, with a mark   removes it (its owner was not told of it)
-                                                  and begins again
+during the making   `.NAME.making`                empties the folder and starts over
+after the move      the repository, with a mark   removes it (its owner has not seen it), and
+                                                  starts over
 after registration  the repository, maybe marked  finds that the name is not available
 ==================  ============================  =========================================
 
-The mark distinguishes such remains from a repository that the inventory once declared: that one is
-kept, and creating its name again does not give it to a new owner. The mark also has the state of
-the repository before its registration. A repository that was written to since was registered, so
-its history is kept, marked or not; `hgfleet registry apply` removes a mark that a kill left there.
+The mark distinguishes such remains from a repository that the inventory once declared. A declared
+repository is kept, and creating its name again does not give it to a new owner. The mark also has
+the state of the repository before its registration. A repository that was written to since was
+registered, so its history is kept, marked or not; `hgfleet registry apply` removes a mark that is
+left over.
 
-All this runs as the user hg, whose files they are. A session that makes a repository holds a lock
+All this runs as the user hg, who owns the files. A session that makes a repository holds a lock
 on `.NAME.making`; moving and registering happen under the lock of the dynamic registry, which
-`hgfleet registry apply` takes too, and after a second look at both parts of the registry.
+`hgfleet registry apply` takes too, and after a second check of both parts of the registry.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ _STATE: Final = (
     *("store/00changelog.i", "store/00changelog.d", "store/00manifest.i", "store/phaseroots"),
     *("store/obsstore", "bookmarks"),
 )
-"""Files of .hg of which at least one changes with every push."""
+"""Files of .hg; every push changes at least one of them."""
 
 PROGRESS_S: Final = 2.0
-"""How often a long copy says how far it is."""
+"""How often a long copy reports its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,17 @@ class Source:
 
 
 def create(context: Context, path: str, entry: Entry, source: Source | None = None) -> None:
-    """Make a repository and register it. The person was already found to be allowed to.
+    """Make a repository and register it, for a person who was found to be allowed to.
 
-    Raises AccessDeniedError if that has changed meanwhile, TemporaryError if another session
-    makes the same path at this moment.
+    Raises AccessDeniedError if the person is no longer allowed to, TemporaryError if another
+    session makes the same path at this moment.
     """
     entry = replace(entry, identity=identity.made())
     place = context.place(path)
     new = place.with_name(f".{place.name}.making")
     refuse_inside_a_repository(context, path)
     new.parent.mkdir(parents=True, exist_ok=True)
-    # It is open before the writes: else another session may hear of their loss.
+    # It is open before the writes: otherwise another session may be told of their loss.
     with durable.Disk(new.parent) as disk, _claimed(new, path) as claim:
         if source is None:
             _hg(context, claim, "init", "--", str(new))
@@ -93,7 +94,8 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
         if durable.is_wanted(context.configuration):
             disk.sync()
         with dynamic_update.update(context.dynamic) as entries:
-            # Another session may have taken the name, or the last of the quota, meanwhile.
+            # Another session may have taken the name, or the last of the quota, since the first
+            # check.
             static = load_compiled(context.registry)
             rules.check_creation(path, context.principal, static, entries.dynamic, context.url)
             repositories.configure_at(
@@ -109,7 +111,7 @@ def create(context: Context, path: str, entry: Entry, source: Source | None = No
 
 
 def refuse_inside_a_repository(context: Context, path: str) -> None:
-    """Nothing may lie inside a repository on disk, also if the registry no longer has that one."""
+    """Refuse a path inside a repository on disk, even if the registry does not have that one."""
     for above in names.parents(path):
         if (context.place(above) / ".hg").exists():
             raise rules.not_available(path)
@@ -127,7 +129,8 @@ def _claimed(new: Path, path: str) -> Iterator[int]:
     try:
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The session that had the lock has moved or removed it since it was opened.
+            # The session that held the lock has moved or removed the folder since it was opened
+            # here.
             if new.lstat().st_ino != os.fstat(claim).st_ino:
                 raise _busy(path)
         except (BlockingIOError, FileNotFoundError):
@@ -149,15 +152,15 @@ def _busy(path: str) -> TemporaryError:
 
 def state(repository: Path) -> str:
     """Return the sizes and modification times of the files that define the history."""
-    found = []
+    stats = []
     for name in _STATE:
         try:
             status = (repository / ".hg" / name).stat()
         except FileNotFoundError:
-            found.append("-")
+            stats.append("-")
         else:
-            found.append(f"{status.st_size}:{status.st_mtime_ns}")
-    return " ".join(found) + "\n"
+            stats.append(f"{status.st_size}:{status.st_mtime_ns}")
+    return " ".join(stats) + "\n"
 
 
 def _is_remains(place: Path) -> bool:
@@ -175,15 +178,15 @@ def clear(place: Path, path: str) -> None:
         shutil.rmtree(remains, ignore_errors=True)
         place.rename(remains)
         shutil.rmtree(remains)
-    # An empty folder is replaced by the rename.
+    # The rename replaces an empty folder.
     elif place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
         raise rules.not_available(path)
 
 
 def _start(context: Context, claim: int, *argv: str, source: str = "") -> subprocess.Popen[str]:
-    """Start hg. It holds the claim, slot and reservation too, so none is free while hg lives.
+    """Start hg. It holds the claim, slot and reservation too, so none is free while hg runs.
 
-    `source` is the identity of the repository that it copies.
+    `source` is the identity of the repository that hg copies.
     """
     return subprocess.Popen(
         [repositories.program(), "--noninteractive", *argv],
@@ -208,13 +211,13 @@ def _hg(context: Context, claim: int, *argv: str) -> None:
 def _copy(context: Context, claim: int, source: Source, new: Path) -> None:
     """Copy the changesets that a reader of the source sees, as a pull does.
 
-    Not by hard links: those would take along content that no reader gets (secret and hidden
-    changesets, the files that extensions keep in the store), lock the source against pushes
-    meanwhile, and tie the two together on disk.
+    Hard links would take along content that no reader gets (secret and hidden changesets, the
+    files that extensions keep in the store), lock the source against pushes during the copy, and
+    tie the two repositories together on disk.
     """
     place = context.place(source.repository.path)
     argv = ("clone", "--quiet", "--pull", "--noupdate", "--", str(place), str(new))
-    # Another repository may come to the path before hg opens it, or has opened all of it.
+    # Another repository may get this path before hg opens it, or before hg has read all of it.
     expected = source.repository.identity
     process = _start(context, claim, *argv, source=expected)
     try:
@@ -235,8 +238,8 @@ def _copy(context: Context, claim: int, source: Source, new: Path) -> None:
     if process.returncode:
         if identity.problem(place, expected):
             raise TemporaryError(
-                f"{source.repository.path} was renamed or replaced meanwhile; nothing was copied, "
-                "try again."
+                f"{source.repository.path} was renamed or replaced during the copy; nothing was "
+                "copied, try again."
             )
         raise HostError(f"hg clone of {place} failed: {said.strip()[-1000:]}")
     repository_sizes.remember(new, source.size.check(new))

@@ -1,6 +1,6 @@
 """Deletion of archived repositories for good, by operators and by owners.
 
-A repository goes out of the way first, then out of the registry, then for good. Killed in between,
+A repository is moved away first, then removed from the registry, then deleted. Killed in between,
 the deletion leaves an archived entry without a repository, which the same command removes, or a
 folder in `.purged`, which the next deletion empties.
 """
@@ -31,8 +31,8 @@ PURGED: Final = ".purged"
 def delete_own(context: Context, path: str, again: str) -> None:
     """Delete an archived repository of the person, who has named it twice.
 
-    Raises UsageError and AccessDeniedError; the answer about a repository of another person is the
-    one about a missing repository.
+    Raises UsageError and AccessDeniedError; a repository of another person gets the same answer as
+    a missing repository.
     """
     path, again = repositories.plain(path), repositories.plain(again)
     if path != again:
@@ -70,8 +70,8 @@ def withdraw(
         check(entry)
         assert entry is not None
         if path in load_compiled(context.registry).repositories:
-            raise HostError(f"{path}: registry.yml declares it now, and it is what is served there")
-        # What others have of it goes with it: the note alone says that it is not lost.
+            raise HostError(f"{path}: registry.yml declares it now, and the declared one is served")
+        # Mirrors and backups delete it too; only the recorded purge tells them that it is not lost.
         if gone := entry.identity or identity.of(place):
             entries.note_purged(gone)
         if place.is_dir():
@@ -79,7 +79,7 @@ def withdraw(
             place.rename(away)
         del entries[path]
     for above in names.parents(path)[:-1]:
-        # Empty folders; rmdir removes no others.
+        # Only empty folders: rmdir removes no others.
         try:
             context.place(above).rmdir()
         except OSError:

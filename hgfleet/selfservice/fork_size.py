@@ -1,7 +1,7 @@
 """Room for a fork: reserved for its owner and on the disk before the copy begins.
 
-The copy is expected to be as large as its source. It is looked at again while it grows and when it
-is complete, so a source that is pushed to meanwhile is no way past the quota.
+The copy is expected to be as large as its source. Its size is checked again while it grows and when
+it is complete, so a source that gets pushes during the copy is no way past the quota.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ForkSize:
     """The expected and the reserved size of a fork."""
 
     def __init__(self, context: Context, path: str, expected: int) -> None:
-        """Made by `reserved` alone, which reserves it."""
+        """Only `reserved` makes it, and reserves the size."""
         self.expected = expected
         self._context, self._path = context, path
         self._reserved = expected
@@ -43,7 +43,7 @@ class ForkSize:
         return self._reservation.descriptor
 
     def check(self, new: Path) -> int:
-        """Return the size of the copy now; raise the refusal of one that has no room."""
+        """Return the size of the copy now; raise a refusal if there is no room for it."""
         size = repository_sizes.measured(new)
         _check_disk(self._context, 0, 0)
         assert self._reservation is not None
@@ -95,7 +95,7 @@ def reserved(context: Context, path: str, source: Path) -> Iterator[ForkSize]:
 
 
 def _check_disk(context: Context, size: int, others: int) -> None:
-    """Refuse a copy that leaves less of the disk than pushes leave."""
+    """Refuse a copy that leaves less free space than pushes leave."""
     status = os.statvfs(context.root)
     free = status.f_bavail * status.f_frsize
     if refusal := repository_sizes.disk_refusal(size, free, others, context.disk_free):

@@ -1,6 +1,6 @@
-"""Whether the person of a command may still log in, where the login is older than a minute.
+"""Check that the person of a command may still log in, if the login is older than a minute.
 
-A client may send commands over the connection of one login for hours (ControlMaster).
+A client may send commands over the connection of a single login for hours (ControlMaster).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """Raise AccessDeniedError if the person may not go on; `login` is the time of the login.
 
-    Nothing is asked where the configuration of the host names no `session-people`.
+    Nothing is checked where the configuration of the host names no `session-people`.
     """
     socket = hgrc.setting(context.configuration, "session-people")
     if not socket:

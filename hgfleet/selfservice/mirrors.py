@@ -1,4 +1,4 @@
-"""Mirrors that have a change of the self-service, for the person who made it.
+"""Mirrors that show a change of the self-service, for the person who made it.
 
 After a change of the registry or of the tokens, the session wakes the relay and waits for a short
 time, as a push does. The change is made, and reaches every mirror in any case.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sentence(context: Context, command: Command) -> str:
-    """Return the line about a command that was carried out; "" where there is nothing to say."""
+    """Return the line about a command that was carried out; "" if there is nothing to report."""
     if not (command.document and context.relay):
         return ""
     wait = context.mirror_wait

@@ -1,18 +1,18 @@
-"""Bind repositories and former paths to people: entries of releases before name their owners only.
+"""Bind repositories and former paths to people: entries of older releases only name their owners.
 
-The timer of the tokens (`hgfleet tokens sweep`) looks each minute on the primary, and asks the
+The timer of the tokens (`hgfleet tokens sweep`) runs each minute on the primary, and asks the
 directory about the owners of entries and notes without a person id:
 
 ==============================  ==============================================================
 the directory says of an owner  the entry
 ==============================  ==============================================================
 enabled or disabled             gets the person id, unless it is older than the person's entry:
-                                then it stays as it is, and the operators are told
-missing, unclear, nothing       stays as it is, until a later look
+                                then it stays as it is, and the operators see it in the log
+missing, unclear, nothing       stays as it is, until a later run
 ==============================  ==============================================================
 
-Until then the name decides, unless the entry is older than the person's: no user owns that one
-(`Principal.owns`). `hgfleet owners` shows the others, and binds them by hand.
+Until then the name decides, unless the entry is older than the person's: no user owns such an
+entry (`Principal.owns`). `hgfleet owners` shows the others, and binds them by hand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.user_repositories import Dynamic
 
 MOST_AT_A_TIME: Final = 200
-"""Entries that one change of the file binds: other changes wait for it."""
+"""Entries that a single change of the file binds; other changes wait for it."""
 
 OLDER: Final = (
     "{count} repositories are older than the entries of their owners in the directory, so no user "
@@ -46,7 +46,7 @@ OLDER: Final = (
 TODAYS: Final = "today's"
 UNBOUND: Final = "not bound yet"
 ANOTHER: Final = "another person than today's"
-ABSENT: Final = "nobody has the name today"
+ABSENT: Final = "no user has the name today"
 UNKNOWN: Final = "not known: the directory did not answer, or gives no entryUUID"
 
 
@@ -76,17 +76,17 @@ def unbound(dynamic: Dynamic) -> set[str]:
     return {entry.owner for _, entry in entries} | {note.owner for _, note in notes}
 
 
-def to_bind(dynamic: Dynamic, found: Mapping[str, PersonState], now: float) -> Bound:
-    """Return the person ids of owners who are surely known. Pure."""
+def to_bind(dynamic: Dynamic, people: Mapping[str, PersonState], now: float) -> Bound:
+    """Return the person ids of owners whose identity is certain. Pure."""
     entries, notes, older = {}, {}, []
     for path, entry in _entries(dynamic):
-        if own := _id_of(entry.owner, found):
+        if own := _id_of(entry.owner, people):
             if person_id.is_older(entry.created, own, now):
                 older.append(path)
             else:
                 entries[path] = own
     for old, note in _notes(dynamic):
-        if (own := _id_of(note.owner, found)) and not person_id.is_older(note.since, own, now):
+        if (own := _id_of(note.owner, people)) and not person_id.is_older(note.since, own, now):
             notes[old] = own
     return Bound(entries, notes, tuple(older))
 
@@ -99,13 +99,13 @@ def apply(entries: dynamic_update.Update, bound: Bound) -> None:
         entries.note_owner(old, own)
 
 
-def _id_of(owner: str, found: Mapping[str, PersonState]) -> str:
-    return found[owner].person_id if owner in found else ""
+def _id_of(owner: str, people: Mapping[str, PersonState]) -> str:
+    return people[owner].person_id if owner in people else ""
 
 
 def _entries(dynamic: Dynamic) -> Iterator[tuple[str, Entry]]:
     for path, value in dynamic.raw.items():
-        # All of a large site are bound: they are not made for this look.
+        # Nearly all entries of a large site are bound, and those are not parsed.
         if isinstance(value, dict) and not value.get("owner_id"):
             entry = dynamic.repositories.get(path)
             if entry is not None:
@@ -120,7 +120,7 @@ def _notes(dynamic: Dynamic) -> Iterator[tuple[str, Rename]]:
 
 @dataclass
 class Binder:
-    """Looks again and again."""
+    """Binds owners again and again."""
 
     path: str
     ask: Callable[[str], PersonState]
@@ -129,24 +129,27 @@ class Binder:
     log: logfmt.Log
     _problem: str = ""
 
-    def look(self) -> None:
-        """Look once. A problem is logged when it is another one than at the last look."""
+    def poll(self) -> None:
+        """Bind owners once.
+
+        A problem is logged when it differs from the problem of the last time.
+        """
         try:
-            problem = self._look()
+            problem = self._poll()
         except HgfleetError as error:
             problem = str(error)
         if problem != self._problem:
             self.log(logfmt.line("owner-binding", problem=problem or None))
             self._problem = problem
 
-    def _look(self) -> str:
+    def _poll(self) -> str:
         self.may_change()
-        found, problem = ask_about(unbound(user_repositories.load(self.path)), self.ask)
-        if not any(person.person_id for person in found.values()):
+        people, problem = ask_about(unbound(user_repositories.load(self.path)), self.ask)
+        if not any(person.person_id for person in people.values()):
             return problem
         while True:
             with dynamic_update.update(self.path) as entries:
-                bound = to_bind(entries.dynamic, found, time.time())
+                bound = to_bind(entries.dynamic, people, time.time())
                 part = dict(list(bound.entries.items())[:MOST_AT_A_TIME])
                 apply(entries, replace(bound, entries=part))
             if part or bound.notes:

@@ -1,4 +1,4 @@
-"""`hgfleet owners`: whether repositories and tokens are those of today's people."""
+"""`hgfleet owners`: whether the owners of repositories and tokens are the people of today."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ examples:
   hgfleet owners                       owners who are not (surely) today's people of their names
   hgfleet owners bind bob --check      show the repositories and tokens for today's bob
   hgfleet owners bind bob              bob is the same person, with a new entry in the directory
-  hgfleet owners bind --all            so is everybody: the directory was filled anew by hand
+  hgfleet owners bind --all            all are the same: the directory was filled again by hand
 
-`bind` gives all repositories and tokens of the name to the person who has it today. Be sure that
-this is the same person. `hgfleet repo give` gives one repository. It runs on the primary, as root.
+`bind` gives all repositories and tokens of the name to the person who has the name today. Be sure
+that this is the same person. `hgfleet repo give` gives a single repository. `hgfleet owners` runs
+on the primary, as root.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Numbers of the repositories, former paths and tokens of one owner."""
+    """Numbers of the repositories, former paths and tokens of an owner."""
 
     repositories: int = 0
     paths: int = 0
@@ -48,33 +49,33 @@ class Holding:
 
     @property
     def text(self) -> str:
-        """The numbers as a person reads them."""
+        """The numbers, as text for a person."""
         parts = {"repositories": self.repositories, "paths": self.paths, "tokens": self.tokens}
         return ", ".join(f"{count} {kind}" for kind, count in parts.items() if count)
 
 
 def holdings(dynamic: Dynamic, tokens: Tokens) -> dict[tuple[str, str], Holding]:
     """Return the holdings by name and person id of the owner. Pure."""
-    found: dict[tuple[str, str], Holding] = {}
+    numbers: dict[tuple[str, str], Holding] = {}
     for field, owned in (
         ("repositories", dynamic.repositories.values()),
         ("paths", dynamic.renamed.values()),
         ("tokens", tokens.values()),
     ):
-        for one in owned:
-            key = one.owner, one.owner_id
-            before = found.get(key, Holding())
-            found[key] = replace(before, **{field: getattr(before, field) + 1})
-    return found
+        for item in owned:
+            key = item.owner, item.owner_id
+            before = numbers.get(key, Holding())
+            numbers[key] = replace(before, **{field: getattr(before, field) + 1})
+    return numbers
 
 
 def to_bind(
-    dynamic: Dynamic, tokens: Tokens, found: Mapping[str, PersonState]
+    dynamic: Dynamic, tokens: Tokens, people: Mapping[str, PersonState]
 ) -> tuple[Bound, dict[str, str]]:
     """Return the person ids to write: of entries and notes, and of tokens. Pure."""
     ids = {
         name: person.person_id
-        for name, person in found.items()
+        for name, person in people.items()
         if person.state in (ENABLED, DISABLED) and person.person_id
     }
     entries = {p: ids[e.owner] for p, e in dynamic.repositories.items() if e.owner in ids}
@@ -105,10 +106,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--user", default="hg", help="owner of the files (hg)")
     parser.set_defaults(run=_list)
     commands = parser.add_subparsers(metavar="COMMAND")
-    bind = commands.add_parser("bind", help="bind all of a name to the person of today")
+    bind = commands.add_parser("bind", help="bind everything of a name to the person of today")
     bind.add_argument("names", nargs="*", metavar="NAME")
-    bind.add_argument("--all", action="store_true", help="of every name")
-    bind.add_argument("--check", action="store_true", help="show them, and bind nothing")
+    bind.add_argument("--all", action="store_true", help="for every name")
+    bind.add_argument("--check", action="store_true", help="show the changes, and bind nothing")
     bind.set_defaults(run=_bind)
 
 
@@ -116,15 +117,15 @@ def _list(options: argparse.Namespace) -> int:
     from hgfleet.registry import owned_files
 
     owned_files.become(options.user)
-    found = holdings(user_repositories.load(options.dynamic), token_file.load(options.tokens))
-    people, problem = _people({name for name, _ in found}, options)
-    states = {owner: owner_binding.state_of(owner[1], people.get(owner[0])) for owner in found}
+    numbers = holdings(user_repositories.load(options.dynamic), token_file.load(options.tokens))
+    people, problem = _people({name for name, _ in numbers}, options)
+    states = {owner: owner_binding.state_of(owner[1], people.get(owner[0])) for owner in numbers}
     rows = [
         (owner, state) for owner, state in sorted(states.items()) if state != owner_binding.TODAYS
     ]
     for (name, owner_id), state in rows:
-        print(f"{name}: {found[name, owner_id].text}; {state}{owner_id and f' ({owner_id})'}")
-    print(f"owners={len(found)} others={len(rows)}")
+        print(f"{name}: {numbers[name, owner_id].text}; {state}{owner_id and f' ({owner_id})'}")
+    print(f"owners={len(numbers)} others={len(rows)}")
     if problem:
         print(f"warning: {problem}", file=sys.stderr)
     return 0
@@ -146,20 +147,20 @@ def _bind(options: argparse.Namespace) -> int:
     owned_files.become(options.user)
     tokens = token_file.load(options.tokens)
     known = {name for name, _ in holdings(user_repositories.load(options.dynamic), tokens)}
-    found, problem = _people(known if options.all else set(options.names), options)
+    people, problem = _people(known if options.all else set(options.names), options)
     for name in options.names:
-        if name not in found or not found[name].person_id:
-            said = found[name].state if name in found else problem
+        if name not in people or not people[name].person_id:
+            said = people[name].state if name in people else problem
             raise UsageError(
                 f"{name}: got {said!r} from the directory, expected a person with an entryUUID; "
                 "nothing was bound"
             )
     with dynamic_update.update(options.dynamic) as entries:
-        bound, _ = to_bind(entries.dynamic, {}, found)
+        bound, _ = to_bind(entries.dynamic, {}, people)
         if not options.check:
             owner_binding.apply(entries, bound)
     with token_file.update(options.tokens) as kept:
-        _, of_tokens = to_bind(user_repositories.NOTHING, kept, found)
+        _, of_tokens = to_bind(user_repositories.NOTHING, kept, people)
         if not options.check:
             kept.update({n: replace(kept[n], owner_id=own) for n, own in of_tokens.items()})
     verb = "would be bound" if options.check else "bound"

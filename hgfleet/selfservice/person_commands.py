@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hgfleet.selfservice.context import Context
 
 LISTED: Final = 20
-"""Repositories that one line names; `repo list` has them all."""
+"""Repositories that a line names; `repo list` has them all."""
 
 
 def whoami(context: Context, _call: Call) -> str:
@@ -34,7 +34,7 @@ def whoami(context: Context, _call: Call) -> str:
 
 
 def _size(context: Context) -> str:
-    """The line about the size quota, where there is one."""
+    """The line about the size quota, if there is a quota."""
     if not context.size_quota:
         return ""
     try:
@@ -66,7 +66,7 @@ def greeting(context: Context, call: Call) -> str:
     return (
         f"Hello {context.principal.name}: your key works.\n\n"
         f"{whoami(context, call)}\n"
-        'This is a Mercurial server without a shell. "ssh hg@HOST help" says what works.\n'
+        'This is a Mercurial server without a shell. "ssh hg@HOST help" shows the commands.\n'
     )
 
 
@@ -75,7 +75,7 @@ def keys(context: Context, _call: Call) -> str:
     used = context.fingerprint or "a certificate (its key is not in the directory)"
     return (
         f"This session's key:  {used}\n\n"
-        "Compare it with what `ssh-keygen -l -f KEY.pub` prints. A key is looked up at each\n"
+        "Compare it with the output of `ssh-keygen -l -f KEY.pub`. A key is looked up at each\n"
         "login, and this shell cannot see the others. Operators add and remove keys: send them\n"
         "the line in KEY.pub, never the file without .pub. Tell them at once of a key that you\n"
         "lost: it stops working when they remove it.\n"

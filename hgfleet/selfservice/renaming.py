@@ -1,18 +1,18 @@
 """Renaming of repositories by their owner.
 
-Every step may be the last one of a killed process:
+The process may be killed after any step:
 
 =========================  =====================================================================
 killed                     remains
 =========================  =====================================================================
 before it is registered    the repository as it was
-before it is moved         registered at the new path, on disk at the old one: the next session
+before it is moved         registered at the new path, on disk at the old path: the next session
                            at the new path, `repo rename` or `registry apply` moves it
-after it was moved         complete; the entry says where it came from, which nothing reads then
+after it was moved         complete; the entry names the old path, which is not used any more
 =========================  =====================================================================
 
-Pushes end before: the rename holds the lock of the repository, and a push that waited for it finds
-another folder at its path, or none, and is refused (`hgext/access.py`).
+Pushes end first: the rename takes the lock of the repository. A push that waited for that lock
+finds another folder at its path, or none, and is refused (`hgext/access.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def rename(context: Context, old: str, new: str) -> str:
             check(context, old, new, static, entries.dynamic)
             creation.clear(context.place(new), new)
             entries[new] = replace(entry, moved_from=old)
-            # Before the deletion, which takes the notes that still lead to the old path.
+            # Before the deletion, which removes the notes that still lead to the old path.
             note = Rename(new, entry.owner, user_repositories.now(), entry.owner_id)
             entries.note_rename(old, note)
             del entries[old]
@@ -63,14 +63,14 @@ def rename(context: Context, old: str, new: str) -> str:
 
 
 def check(context: Context, old: str, new: str, static: Registry, entries: Dynamic) -> None:
-    """Refuse a new path: it is taken, or it is not for this person."""
+    """Refuse a new path that is taken, or that is not for this person."""
     others = user_repositories.dynamic_of(
         {path: value for path, value in entries.raw.items() if path != old or path == new},
         entries.renamed_raw,
     )
     namespace = rules.check_creation(new, context.principal, static, others, context.url)
     if rules.governing(old, static) != namespace:
-        # Its readers and rules are those of its namespace, and must not change unseen.
+        # The namespace sets the readers and the rules, and these must not change unnoticed.
         here = rules.governing(old, static)
         raise AccessDeniedError(
             f"{old} stays below {here.path if here else 'its folder'}, whose settings it has; "
@@ -82,7 +82,7 @@ def check(context: Context, old: str, new: str, static: Registry, entries: Dynam
 
 
 def finish(context: Context, path: str) -> None:
-    """Finish the interrupted rename of a repository to this path, if there was one."""
+    """Finish the rename of a repository to this path, if a rename was interrupted."""
     entries = user_repositories.load(context.dynamic)
     entry = entries.repositories.get(path)
     if not moves.is_unfinished(Path(context.root), path, entry, context.static, entries.raw):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.user_repositories import Dynamic
 
 MOST_ASKED: Final = 200
-"""Names that a list compares with the directory: each is a question of some milliseconds."""
+"""Names that a list compares with the directory: each takes a question of some milliseconds."""
 
 _DAYS: Final = re.compile(r"([0-9]{1,4})d?")
 
@@ -40,21 +40,21 @@ _EPILOG = """\
 examples:
   hgfleet repo list                          all of them: owner, since when, who may read
   hgfleet repo list --archived 'people/*'    those that are out of service
-  hgfleet repo info people/bob/x             all about one
+  hgfleet repo info people/bob/x             all about a repository
   hgfleet repo archive people/bob/x          take it out of service; nothing is deleted
   hgfleet repo restore people/bob/x          bring it back
   hgfleet repo restore team/tool --at 2026-11-24T14:30
-                                             as after the last push up to then, beside it
+                                             its state after the last push up to then, next to it
   hgfleet repo restore team/tool --at 2026-11-24T14:30 --in-place
-                                             and give the running one that state
+                                             and give that state to the repository itself
   hgfleet repo give people/bob/x carol       make carol its owner
-  hgfleet repo give people/bob/x bob         make it today's bob's, where bob was another person
-  hgfleet repo purge --check                 what has been archived for 30 days and more
-  hgfleet repo purge                         delete that, for good
-  hgfleet repo purge --now PATH PATH         delete one archived repository that has not waited
+  hgfleet repo give people/bob/x bob         give it to today's bob, if bob was another person
+  hgfleet repo purge --check                 list repositories archived for 30 days and more
+  hgfleet repo purge                         delete those for good
+  hgfleet repo purge --now PATH PATH         delete an archived repository at once
 
-It runs on an SSH host, as root, and works with the rights of hg. Of repositories that registry.yml
-declares it restores earlier states alone; the rest is the business of `hgfleet registry`.
+It runs on an SSH host, as root, and works with the rights of hg. For repositories that registry.yml
+declares, it only restores earlier states; `hgfleet registry` does the rest.
 """
 
 
@@ -71,27 +71,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     def command(
         name: str, summary: str, run: Callable[[argparse.Namespace], int]
     ) -> argparse.ArgumentParser:
-        one = commands.add_parser(
+        subparser = commands.add_parser(
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
         )
         for option, default, text in (
             ("--registry", COMPILED, "the compiled registry"),
-            ("--dynamic", DYNAMIC, "what people created"),
+            ("--dynamic", DYNAMIC, "the repositories that people created"),
             ("--root", REPOSITORIES, "where repositories are"),
-            ("--hgrc", HGRC, "what hg gets as HGRCPATH"),
+            ("--hgrc", HGRC, "the hgrc of hg, for HGRCPATH"),
             ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
         ):
-            one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
-        one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
-        one.set_defaults(run=run)
-        return one
+            subparser.add_argument(
+                option, default=default, metavar="PATH", help=f"{text} ({default})"
+            )
+        subparser.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+        subparser.set_defaults(run=run)
+        return subparser
 
-    list_ = command("list", "list what people created", _list)
-    list_.add_argument("--archived", action="store_true", help="only what is out of service")
+    list_ = command("list", "list the repositories that people created", _list)
+    list_.add_argument("--archived", action="store_true", help="only archived repositories")
     list_.add_argument("pattern", nargs="?", default="*", metavar="PATTERN")
-    info = command("info", "show one entry", _info)
+    info = command("info", "show an entry", _info)
     info.add_argument("path", metavar="PATH")
     command("archive", "take a repository out of service", _archive).add_argument(
         "path", metavar="PATH"
@@ -105,7 +107,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for asking in (list_, info, give):
         asking.add_argument("--people", default=person_state.SOCKET, metavar="SOCKET")
     purge = command("purge", "delete archived repositories for good", _purge)
-    purge.add_argument("path", nargs="?", metavar="PATH", help="only this one")
+    purge.add_argument("path", nargs="?", metavar="PATH", help="only this repository")
     purge.add_argument(
         "--older-than",
         metavar="DAYS",
@@ -113,7 +115,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how long it must have been archived (%(default)s, and that is the least)",
     )
     purge.add_argument("--now", metavar="PATH", help="PATH once more: without waiting")
-    purge.add_argument("--check", action="store_true", help="say what would be deleted")
+    purge.add_argument("--check", action="store_true", help="show what would be deleted")
 
 
 # --- the commands ---------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def _info(options: argparse.Namespace) -> int:
 def _todays(
     entries: Iterable[Entry], options: argparse.Namespace
 ) -> tuple[dict[str, PersonState], str]:
-    """Return who has the names of these owners today, and a warning or ""."""
+    """Return the people with the names of these owners today, and a warning or ""."""
     names = {entry.owner for entry in entries if entry.owner_id}
     if len(names) > MOST_ASKED:
         return {}, (
@@ -258,21 +260,21 @@ def _give(options: argparse.Namespace) -> int:
     context, path, person = _changing(options), options.path, options.person
     if not is_person(person):
         raise UsageError(f"{person!r} is not the name of a person")
-    found = person_state.ask(person, options.people)
-    if found.state not in (person_state.ENABLED, person_state.DISABLED):
+    holder = person_state.ask(person, options.people)
+    if holder.state not in (person_state.ENABLED, person_state.DISABLED):
         raise UsageError(
-            f"{person}: got {found.state!r} from the directory, expected a person; nothing changed"
+            f"{person}: got {holder.state!r} from the directory, expected a person; nothing changed"
         )
     with dynamic_update.update(context.dynamic) as entries:
         entry = _entry(entries.dynamic, path)
-        entries[path] = given = replace(entry, owner=person, owner_id=found.person_id)
+        entries[path] = given = replace(entry, owner=person, owner_id=holder.person_id)
         for old, note in entries.dynamic.renamed.items():
             # A former path of the same name leads to the person's own repository now.
             if note.to == path and note.owner == person:
-                entries.note_owner(old, found.person_id)
+                entries.note_owner(old, holder.person_id)
         repositories.configure(context, path, given)
-    _log("give", path, entry, to=person, person_id=found.person_id or None)
-    is_namesake = entry.owner == person and entry.owner_id not in ("", found.person_id)
+    _log("give", path, entry, to=person, person_id=holder.person_id or None)
+    is_namesake = entry.owner == person and entry.owner_id not in ("", holder.person_id)
     before = f"another person of the name {person}" if is_namesake else entry.owner
     print(f"{path}: belongs to {person} (before: {before})")
     return 0
@@ -283,7 +285,7 @@ def _purge(options: argparse.Namespace) -> int:
     if days is None or int(days[1]) < rules.PURGE_AFTER_DAYS:
         raise UsageError(
             f"--older-than: got {options.older_than!r}, expected {rules.PURGE_AFTER_DAYS}d or more"
-            "; one repository goes without waiting by --now PATH PATH"
+            "; to delete a repository without waiting: --now PATH PATH"
         )
     if options.now is not None and options.now != options.path:
         raise UsageError("--now: name the repository twice, as in --now people/bob/x people/bob/x")
@@ -329,7 +331,7 @@ def _text(context: Context, path: str) -> str:
 
 
 def _delete(context: Context, path: str, wait: timedelta) -> None:
-    """Delete one repository, unless its owner has restored it since the list was made."""
+    """Delete a repository, unless its owner has restored it since the list was made."""
 
     def check(entry: Entry | None) -> None:
         if entry is None or not is_due(entry, wait, datetime.now(UTC)):
@@ -347,10 +349,10 @@ def _delete(context: Context, path: str, wait: timedelta) -> None:
 
 
 def _entry(entries: Dynamic, path: str) -> Entry:
-    found = entries.repositories.get(path)
-    if found is None:
+    entry = entries.repositories.get(path)
+    if entry is None:
         raise UsageError(
-            f"{path}: nobody created that over SSH; `hgfleet repo list` shows what people created, "
+            f"{path}: no user created it over SSH; `hgfleet repo list` shows what users created, "
             "`hgfleet registry show --compiled` what the inventory declares"
         )
-    return found
+    return entry

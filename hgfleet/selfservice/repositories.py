@@ -40,12 +40,12 @@ def find(context: Context, path: str) -> Repository:
 
 
 def plain(path: str) -> str:
-    """Take off the slashes that URLs and completion leave at a path."""
+    """Remove the slashes that URLs and completion leave at the ends of a path."""
     return path.removeprefix("/").removesuffix("/")
 
 
 def missing(context: Context, path: str) -> AccessDeniedError:
-    """The one answer for a missing repository and for a hidden one."""
+    """Return the answer for a missing repository, which is also the answer for a hidden one."""
     from hgfleet.selfservice.argv import quoted
 
     return AccessDeniedError(
@@ -70,7 +70,7 @@ def configure_at(context: Context, repository: Repository, place: Path) -> None:
 
 
 def configure(context: Context, path: str, entry: Entry) -> None:
-    """Bring the configuration of a repository in its place in line with its entry."""
+    """Update the configuration of a repository in its place to match its entry."""
     place = context.place(path)
     if (place / ".hg").is_dir():
         configure_at(context, user_repositories.effective(path, entry, context.static), place)
@@ -82,7 +82,7 @@ def environment(context: Context) -> dict[str, str]:
         "HGRCPATH": context.hgrc,
         "HGPLAIN": "1",
         "HGENCODING": "utf-8",
-        # An unregistered repository has no groups yet; hgext/access.py admits operators only.
+        # An unregistered repository has no groups yet; hgext/access.py only admits operators.
         "HGFLEET_USER": "operator:self-service",
         "HOME": "/nonexistent",
         "LANG": "C.UTF-8",
@@ -101,7 +101,7 @@ def size(place: Path) -> int:
 
 
 def used(context: Context) -> int:
-    """Bytes of all repositories of the person, archived ones too."""
+    """Bytes of all repositories of the person, including archived repositories."""
     owned = repository_sizes.owned(context.dynamic, context.principal)
     return repository_sizes.total(Path(context.root), owned)
 
@@ -126,7 +126,7 @@ def keep_drafts(context: Context, path: str, kept: bool) -> None:
 
 
 def archive(context: Context, path: str) -> None:
-    """Take a repository out of service: a session or request that begins now does not find it.
+    """Take a repository out of service: new sessions and requests do not find it.
 
     A push that is under way goes on to its end; its changesets are archived with the rest.
     """
@@ -168,7 +168,7 @@ def bring_back(context: Context, path: str, entries: dynamic_update.Update) -> N
 
 
 def notify_bundle_jobs(context: Context, path: str) -> None:
-    """Let bundles come or go soon; without a spool, the timer of the bundle jobs finds out."""
+    """Let bundles come or go soon; without a spool, the timer of the bundle jobs notices later."""
     with contextlib.suppress(OSError):
         push_spool.mark(str(Path(context.dynamic).parent.parent / push_spool.SPOOL.name), path)
 
@@ -186,8 +186,8 @@ def mine(context: Context, path: str) -> Iterator[tuple[dynamic_update.Update, E
         if entry is None or not context.principal.owns(entry):
             owner = permissions.owner_text(repository, context.principal)
             raise AccessDeniedError(
-                f"{path} belongs to {owner}, who alone may do this; an operator can give it to "
-                "another person."
+                f"{path} belongs to {owner}, and only its owner may do this; an operator can give "
+                "it to another person."
             )
         if entry.archived is not None:
             raise missing(context, path)

@@ -1,4 +1,4 @@
-"""Commands about repositories: `repo list`, `repo info`, and those of an owner."""
+"""Commands about repositories: `repo list`, `repo info`, and the commands of an owner."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def list_(context: Context, call: Call) -> str:
 
 
 def info(context: Context, call: Call) -> str:
-    """`repo info`: all about one repository."""
+    """`repo info`: all about a repository."""
     repository = repositories.find(context, call.arguments[0])
     path, place = repository.path, context.place(repository.path)
     entry = None
@@ -86,7 +86,7 @@ def info(context: Context, call: Call) -> str:
 
 
 def _rules(repository: Repository) -> dict[str, str]:
-    """Return what the members of some groups alone may push, by the groups."""
+    """Return what only members of some groups may push, by the groups."""
     parts: dict[str, list[str]] = {}
     for rule in repository.rules:
         named = (("branches", rule.branches), ("paths", rule.paths), ("tags", rule.tags))
@@ -182,7 +182,7 @@ def drafts(context: Context, call: Call) -> str:
     if choice == "on":
         return (
             f"{path}: drafts stay drafts, and obsolescence markers are exchanged: push changesets\n"
-            "that you still rewrite (hg amend, evolve, topics). Whoever may read it reads drafts.\n"
+            "that you still rewrite (hg amend, evolve, topics). All its readers can read drafts.\n"
         )
     return f"{path}: a push publishes its changesets, and no obsolescence markers are exchanged.\n"
 
@@ -192,7 +192,7 @@ def archive(context: Context, call: Call) -> str:
     path = call.arguments[0]
     repositories.archive(context, path)
     return (
-        f"Archived {path}: nobody can read it or push to it now.\n"
+        f"Archived {path}: it can no longer be read or pushed to.\n"
         f'"repo restore {path}" brings it back. It keeps its name and counts for your limit\n'
         f'until "repo delete {path} {path}", or until operators delete it,\n'
         f"after {rules.PURGE_AFTER_DAYS} days or more.\n"

@@ -22,7 +22,7 @@ PURGE_AFTER_DAYS = 30
 
 
 def governing(path: str, registry: Registry) -> Namespace | None:
-    """The namespace whose settings count for a path: the longest above it."""
+    """The namespace whose settings apply to a path: the longest above it."""
     for above in names.parents(path):
         if above in registry.namespaces:
             return registry.namespaces[above]
@@ -63,13 +63,13 @@ def check_creation(
 
     `registry` is the static registry, `url` the address of the service. Raises UsageError and
     AccessDeniedError. That a hidden repository has a name cannot be concealed; the refusal does not
-    tell its kind.
+    reveal its kind.
     """
     if problem := names.path_problem(path):
         raise UsageError(f"{quoted(path)} cannot be a repository here. Expected: {problem}.")
     namespace = governing(path, registry)
     if namespace is None or principal.groups.isdisjoint(namespace.create):
-        forms = [form(one, principal) for one in open_namespaces(principal, registry)]
+        forms = [form(namespace, principal) for namespace in open_namespaces(principal, registry)]
         where = f"You may at {alternatives(forms)}." if forms else "An operator can open a place."
         raise AccessDeniedError(f"{principal.name} may not create repositories at {path}. {where}")
     below = path.removeprefix(f"{namespace.path}/").split("/")
@@ -82,7 +82,7 @@ def check_creation(
     if own is not None and principal.owns(own):
         if own.archived is None:
             raise AccessDeniedError(
-                f"You have {path} already: {url}/{path}. Choose another name for a second one."
+                f"You have {path} already: {url}/{path}. Choose another name for this repository."
             )
         raise AccessDeniedError(
             f'You have archived {path}; "repo restore {path}" brings it back, "repo delete '
@@ -92,28 +92,28 @@ def check_creation(
     holder = own or former
     is_former = holder is not None and holder.owner == principal.name and not principal.owns(holder)
     if is_former and namespace.personal:
-        # In the person's own folder, this tells no more than that the name is taken.
+        # In the person's own folder, this reveals no more than that the name is taken.
         raise AccessDeniedError(
-            f"The name {path} is still that of another person, who was {principal.name} before "
+            f"The name {path} still belongs to another person, who was {principal.name} before "
             "you: choose another name, or ask an operator to free it or to give it to you."
         )
     if is_taken(path, registry, entries) or (former and not principal.owns(former)):
         raise not_available(path)
     mine = owned(principal, namespace, registry, entries)
     if len(mine) >= namespace.quota:
-        archived = sum(entries.repositories[one].archived is not None for one in mine)
+        archived = sum(entries.repositories[owned_path].archived is not None for owned_path in mine)
         count = f", {archived} of them archived" if archived else ""
-        way = '"repo delete" frees the place of an archived one, and an' if archived else "An"
+        way = "Delete an archived repository to free its place, or ask" if archived else "Ask"
         raise AccessDeniedError(
             f"You own {len(mine)} repositories below {namespace.path}{count}, and the limit is "
-            f"{namespace.quota}. {way} operator can raise it."
+            f"{namespace.quota}. {way} an operator to raise it."
         )
     return namespace
 
 
 def not_available(path: str) -> AccessDeniedError:
-    """The one answer for every reason why a name cannot be had."""
-    return AccessDeniedError(f"The name {path} is not available: choose another one.")
+    """The refusal of a name that cannot be had, the same for every reason."""
+    return AccessDeniedError(f"The name {path} is not available: choose another name.")
 
 
 def is_taken(path: str, registry: Registry, entries: Dynamic) -> bool:
@@ -121,17 +121,17 @@ def is_taken(path: str, registry: Registry, entries: Dynamic) -> bool:
     if path in registry.namespaces:
         return True
     prefix = f"{path}/"
-    # The keys as they stand in the file: an entry that makes no sense holds its name, too.
+    # The keys as they stand in the file: an entry that cannot be parsed holds its name, too.
     for paths in (registry.repositories, entries.raw):
         if any(above in paths for above in (path, *names.parents(path))):
             return True
-        if any(one.startswith(prefix) for one in paths):
+        if any(taken.startswith(prefix) for taken in paths):
             return True
     return False
 
 
 def readers(asked: str | None, inherited: Read, source: Repository | None = None) -> Read | None:
-    """Return the readers of a new repository; None for those of its namespace.
+    """Return the readers of a new repository; None for the readers of its namespace.
 
     A repository is never more public than its namespace, and a fork never more than its source.
     """
@@ -143,8 +143,8 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
             raise AccessDeniedError("A fork of a private repository cannot be public.")
         if inherited != "public":
             raise AccessDeniedError(
-                "Repositories there cannot be public: what may be read there by whom is in the "
-                "registry, which operators change."
+                "Repositories there cannot be public: the registry says who may read there, and "
+                "only operators change it."
             )
         return "public"
     groups = () if asked == "private" else tuple(asked.split(","))
@@ -152,7 +152,7 @@ def readers(asked: str | None, inherited: Read, source: Repository | None = None
         if problem := names.group_problem(group):
             raise UsageError(f"{quoted(group)} cannot be a reader. Expected: {problem}.")
     if private_source is not None and not set(groups) <= set(private_source):
-        who = f"members of {alternatives(private_source)}" if private_source else "you alone"
+        who = f"members of {alternatives(private_source)}" if private_source else "only you"
         raise AccessDeniedError(f"A fork may not have more readers than its source: {who}.")
     return tuple(dict.fromkeys(groups))
 

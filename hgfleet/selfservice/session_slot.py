@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from hgfleet.selfservice.context import Context
 
 PER_PERSON: Final = 32
-"""Where `sessions-person` is missing; `hgext/session_limits.py` has the same default."""
+"""The default where `sessions-person` is missing, as in `hgext/session_limits.py`."""
 
 
 def take(context: Context, report: Callable[[str], None]) -> None:
     """Take a slot of the person until the process and every hg that inherits it have ended.
 
-    Raises TemporaryError where all are in use. A folder that cannot be used is reported, and the
+    Raises TemporaryError if all are in use. A folder that cannot be used is reported, and the
     command goes on, as sessions of hg do.
     """
     folder = hgrc.setting(context.configuration, "sessions")

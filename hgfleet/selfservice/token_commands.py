@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hgfleet.selfservice.context import Context
 
 
-# A description that is rather a number of days, or another command.
+# A description that looks like a number of days, or like another command.
 _MISTYPED: Final = re.compile(
     r"(?:-|[0-9]+\s*d?(?:ays?)?$|(?:days?|help|usage|repo|token|create|list|ls|show|revoke|delete)\b)",
     re.IGNORECASE,
@@ -41,7 +41,7 @@ def create(context: Context, call: Call) -> str:
         _replace(kept, new)
     return (
         f"{secret}\n\n"
-        f"This is token {identity}. It is shown this once, reads what you may read, and\n"
+        f"This is token {identity}. It is shown only now, reads what you may read, and\n"
         f"ends on {new[identity].expires[:10]}. "
         f"Use it as the password of {person.name} over HTTPS.\n"
     )
@@ -51,7 +51,7 @@ def list_(context: Context, _call: Call) -> str:
     """`token list`: the tokens of the person, without their secrets."""
     mine = tokens.of_owner(token_file.load(context.tokens), context.principal, _now())
     if not mine:
-        return 'You have no tokens; "token create" makes one.\n'
+        return 'You have no tokens; "token create" makes a token.\n'
     lines = [f"{'id':<{tokens.ID_LENGTH}}  {'created':<10}  {'expires':<10}  description"]
     for name, token in sorted(mine.items(), key=lambda item: (item[1].created, item[0])):
         line = f"{name}  {token.created[:10]}  {token.expires[:10]}  {token.description}"
@@ -60,7 +60,7 @@ def list_(context: Context, _call: Call) -> str:
 
 
 def revoke(context: Context, call: Call) -> str:
-    """`token revoke`: the end of one token, at once."""
+    """`token revoke`: end a token at once."""
     (identity,) = call.arguments
     with token_file.update(context.tokens) as kept:
         _replace(kept, tokens.revoke(kept, context.principal, identity))

@@ -1,4 +1,4 @@
-"""`hgfleet tokens`: bring lost tokens of a person back; remove those of disabled people."""
+"""`hgfleet tokens`: restore lost tokens of a person; remove the tokens of disabled people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ examples:
   hgfleet tokens restore alice --at 2026-11-24T14:30
                                              tokens of then that alice does not have now
   hgfleet tokens restore alice --at 2026-11-24T14:30 --id k3v9x2ab
-                                             bring one of them back
+                                             bring only this token back
   hgfleet tokens restore alice --at now --all
 
 A token that its owner revoked works again once it is restored: ask the owner first. It runs on an
@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `tokens` and its command."""
     parser = subparsers.add_parser(
         "tokens",
-        help="restore access tokens of a person from a backup; sweep those of disabled people",
+        help="restore access tokens of a person from a backup; sweep the tokens of disabled people",
         description="Access tokens that people made over SSH.",
         epilog=_EPILOG,
     )
@@ -54,9 +54,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         default=[],
         metavar="ID",
-        help="bring this one back; may be repeated (default: list)",
+        help="bring this token back; may be repeated (default: list)",
     )
-    restore.add_argument("--all", action="store_true", help="bring all that are listed back")
+    restore.add_argument("--all", action="store_true", help="bring all listed tokens back")
     restore.add_argument(
         "--at", required=True, metavar="TIME", help="the newest backup up to then, or `now`"
     )
@@ -93,11 +93,11 @@ def _sweep(options: argparse.Namespace) -> NoReturn:
     sweeper = token_sweep.Sweeper(options.tokens, ask, may_change, log)
     binder = owner_binding.Binder(options.dynamic, ask, may_change, log)
 
-    def look() -> None:
-        sweeper.look()
-        binder.look()
+    def poll() -> None:
+        sweeper.poll()
+        binder.poll()
 
-    periodic.repeat(look, token_sweep.EVERY_S)
+    periodic.repeat(poll, token_sweep.EVERY_S)
 
 
 def lost(
@@ -112,15 +112,15 @@ def lost(
 
 
 def chosen(
-    found: Tokens, ids: Iterable[str], kept: Mapping[str, Token], person: Principal
+    restorable: Tokens, ids: Iterable[str], kept: Mapping[str, Token], person: Principal
 ) -> Tokens:
     """Return the tokens to bring back. Pure. Raises UsageError."""
-    if unknown := [name for name in ids if name not in found]:
+    if unknown := [name for name in ids if name not in restorable]:
         raise UsageError(
             f"{person.name} lost no such token: {', '.join(unknown)}; expected some of "
-            f"{', '.join(sorted(found)) or 'none'}"
+            f"{', '.join(sorted(restorable)) or 'none'}"
         )
-    wanted = {name: found[name] for name in ids}
+    wanted = {name: restorable[name] for name in ids}
     count = len(wanted) + sum(person.owns(token) for token in kept.values())
     if count > tokens.MOST_TOKENS:
         raise UsageError(
@@ -140,11 +140,13 @@ def _restore(options: argparse.Namespace) -> int:
     owned_files.become("hg")
     person = today(options, token_file.parse(text))
     when = datetime.now(UTC)
-    found = lost(token_file.parse(text), token_file.load(options.tokens), person, when)
-    ids = sorted(found) if options.all else options.ids
+    missing = lost(token_file.parse(text), token_file.load(options.tokens), person, when)
+    ids = sorted(missing) if options.all else options.ids
     if not ids:
-        print(f"of the backup of {made}: {len(found)} tokens of {person.name} that are missing now")
-        for name, token in sorted(found.items()):
+        print(
+            f"of the backup of {made}: {len(missing)} tokens of {person.name} that are missing now"
+        )
+        for name, token in sorted(missing.items()):
             print(f"{name}  {token.created[:10]}  {token.expires[:10]}  {token.description}")
         return 0
     with token_file.update(options.tokens) as kept:
@@ -158,9 +160,9 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def today(options: argparse.Namespace, then: Tokens) -> Principal:
-    """Return the person of today, as far as the tokens of a backup ask who it is.
+    """Return the person of today, looked up only if tokens of the backup have a person id.
 
-    Tokens of a former person of the name are told, and do not come back.
+    Tokens of a former person of the name are reported, and do not come back.
     """
     name = options.person
     if not any(token.owner == name and token.owner_id for token in then.values()):
@@ -173,7 +175,7 @@ def today(options: argparse.Namespace, then: Tokens) -> Principal:
 
 
 def _of_backup(options: argparse.Namespace) -> tuple[str, str]:
-    """Return the file of tokens in the newest backup up to a time, and when that was made."""
+    """Return the file of tokens in the newest backup up to a time, and the time of that backup."""
     from hgfleet.backup import restore
     from hgfleet.backup.restic import Restic
     from hgfleet.backup.run import ALL

@@ -99,7 +99,7 @@ def test_a_person_who_gets_a_former_name_owns_nothing_of_the_former_person(
     assert secret_path not in later.ssh("repo", "list").ok().stdout
     assert "(0 of 5 used)" in later.ssh("whoami").ok().stdout
     assert "You have no tokens" in later.ssh("token", "list").ok().stdout
-    later.ssh("repo", "create", secret_path).refused("is still that of another person")
+    later.ssh("repo", "create", secret_path).refused("still belongs to another person")
     # A public one is read, and not written.
     public = later.clone(later.ssh_url(tool_path), tmp_path / "public")
     public.commit("x", b"x", "not mine")

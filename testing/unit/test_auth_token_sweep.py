@@ -133,7 +133,7 @@ class Site:
 
     def look(self, **states: str) -> list[str]:
         self.states = states
-        self.sweeper.look()
+        self.sweeper.poll()
         return self.has()
 
 
@@ -200,7 +200,7 @@ def test_a_mirror_leaves_its_copy_alone(site: Site) -> None:
 
 def test_a_damaged_file_stays_as_it_is(site: Site, tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text("{")
-    site.sweeper.look()
+    site.sweeper.poll()
     assert (tmp_path / "tokens.json").read_text() == "{"
     assert "event=token-sweep problem=" in site.logged[0]
 

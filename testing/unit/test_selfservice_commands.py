@@ -124,7 +124,7 @@ def test_only_an_owner_restores_a_repository(context: Context, path: str) -> Non
 
 
 def test_only_an_owner_changes_a_repository(context: Context) -> None:
-    with pytest.raises(AccessDeniedError, match="belongs to carol, who alone"):
+    with pytest.raises(AccessDeniedError, match="belongs to carol, and only its owner"):
         ask(context, "repo archive people/carol/y")
     with pytest.raises(AccessDeniedError, match="ask an operator"):
         ask(context, "repo describe hgfleet Mine now")

@@ -51,7 +51,7 @@ class Site:
 
     def look(self, **people: PersonState) -> dict[str, str]:
         self.people = people
-        self.binder.look()
+        self.binder.poll()
         return self.ids
 
     @property

@@ -153,8 +153,8 @@ class Site(RuleBasedStateMachine):
     def look(self, is_away: bool, hours: int) -> None:
         self.is_away = is_away
         self.now += 3600 * hours
-        self.sweeper.look()
-        self.binder.look()
+        self.sweeper.poll()
+        self.binder.poll()
         if is_away:
             return
         dynamic = user_repositories.load(self.registry)

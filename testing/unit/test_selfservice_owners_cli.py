@@ -85,7 +85,7 @@ def test_owners_who_are_not_todays_people_are_listed(
         f"alice: 1 repositories; another person than today's ({FORMER})",
         "bob: 1 repositories; not bound yet",
         f"bob: 1 repositories, 1 paths, 1 tokens; another person than today's ({FORMER})",
-        f"carol: 1 repositories; nobody has the name today ({FORMER})",
+        f"carol: 1 repositories; no user has the name today ({FORMER})",
         "owners=5 others=4",
     ]
 

@@ -146,8 +146,8 @@ def test_purge_deletes_only_repositories_that_have_waited(
         (["--now", "people/carol/young"], "name the repository twice"),
         (["--now", "people/bob/old", "people/carol/young"], "name the repository twice"),
         (["--now", "people/bob/live", "people/bob/live"], "in service; archive it first"),
-        (["--now", "hgfleet", "hgfleet"], "nobody created that over SSH"),
-        (["--now", "../x", "../x"], "nobody created that over SSH"),
+        (["--now", "hgfleet", "hgfleet"], "no user created it over SSH"),
+        (["--now", "../x", "../x"], "no user created it over SSH"),
     ],
 )
 def test_purge_refuses_repositories_that_have_not_waited(
@@ -239,7 +239,7 @@ def test_a_repository_of_a_former_person_is_told_and_can_be_given(
     assert site.run("list", "people/*") == 0
     listed = capsys.readouterr()
     assert "people/bob/his      bob (another person than today's bob)  2026" in listed.out
-    assert "people/eve/left     eve (nobody has the name today)        2026" in listed.out
+    assert "people/eve/left     eve (no user has the name today)       2026" in listed.out
     assert "people/carol/hers   carol                                  2026" in listed.out
     assert site.run("give", "people/bob/his", "bob") == 0
     assert "belongs to bob (before: another person of the name bob)" in capsys.readouterr().out

@@ -102,7 +102,7 @@ TAKEN: dict[str, Any] = {
 def test_a_taken_name_is_not_available(path: str, principal: Principal, found: Dynamic) -> None:
     with pytest.raises(AccessDeniedError) as refused:
         rules.check_creation(path, principal, STATIC, found)
-    assert str(refused.value) == f"The name {path} is not available: choose another one."
+    assert str(refused.value) == f"The name {path} is not available: choose another name."
 
 
 def test_the_former_path_of_a_repository_is_for_its_former_owner() -> None:
@@ -112,10 +112,10 @@ def test_the_former_path_of_a_repository_is_for_its_former_owner() -> None:
     assert rules.check_creation("open/x", ALICE, STATIC, renamed).path == "open"
     with pytest.raises(AccessDeniedError) as refused:
         rules.check_creation("open/x", BOB, STATIC, renamed)
-    assert str(refused.value) == "The name open/x is not available: choose another one."
+    assert str(refused.value) == "The name open/x is not available: choose another name."
 
 
-NAMESAKE = "is still that of another person, who was bob before you: choose another name, or ask an"
+NAMESAKE = "still belongs to another person, who was bob before you: choose another name, or ask an"
 
 
 @pytest.mark.parametrize("archived", [None, MADE])
@@ -166,8 +166,8 @@ def test_a_person_is_told_of_an_own_repository_in_service() -> None:
     with pytest.raises(AccessDeniedError) as refused:
         rules.check_creation("people/bob/x", BOB, STATIC, mine)
     assert str(refused.value) == (
-        "You have people/bob/x already: ssh://hg@HOST/people/bob/x. Choose another name for a "
-        "second one."
+        "You have people/bob/x already: ssh://hg@HOST/people/bob/x. Choose another name for "
+        "this repository."
     )
 
 

@@ -79,7 +79,8 @@ def test_the_file_is_for_owner_and_group_under_any_umask(path: str) -> None:
 
 
 def test_a_list_shows_the_persons_own_without_secrets(path: str) -> None:
-    assert command(["list"], "bob", path, NOW) == 'You have no tokens; "token create" makes one.\n'
+    said = command(["list"], "bob", path, NOW)
+    assert said == 'You have no tokens; "token create" makes a token.\n'
     identity, secret = made(path, "CI")
     other, _ = made(path, person="alice")
 

@@ -77,7 +77,7 @@ def test_a_repository_that_the_inventory_once_had_is_not_given_away(site: Selfse
     place = site.source("open/retired")
     for path in ("open/retired", "open/retired/inside"):
         refused = site.ssh_command("bob", f"repo create {path}")
-        assert refused.stderr == f"The name {path} is not available: choose another one.\n"
+        assert refused.stderr == f"The name {path} is not available: choose another name.\n"
     refused = site.ssh_command("bob", "repo fork staff/plans open/retired")
     assert refused.returncode != 0
     assert site.hg("-R", str(place), "log", "-T", "x") == "xxx"
@@ -116,7 +116,7 @@ def test_the_inventory_may_declare_the_path_meanwhile(site: SelfserviceSite) -> 
             assert waiting.poll() is None
         site.declare(open__x=("Declared", Settings()))
     _, refused = waiting.communicate()
-    assert refused == "The name open/x is not available: choose another one.\n"
+    assert refused == "The name open/x is not available: choose another name.\n"
     assert site.entries == {}
     assert site.remains() == []
 
@@ -184,7 +184,7 @@ def test_no_kill_lets_a_later_creation_delete_a_history(site: SelfserviceSite, n
     # The dynamic registry is from a backup of before.
     site.dynamic.write_text('{"format": 1, "repositories": {}}')
     refused = site.ssh_command("carol", "repo create open/x")
-    assert refused.stderr == "The name open/x is not available: choose another one.\n"
+    assert refused.stderr == "The name open/x is not available: choose another name.\n"
     assert site.hg("-R", str(site.repos / "open/x"), "log", "-T", "x") == "x"
 
 

@@ -78,7 +78,9 @@ def test_another_repository_that_comes_to_the_path_is_not_copied(site: Selfservi
     (place / identity.FILE).write_text(identity.text("5" * identity.LENGTH))
     refused = site.ssh_command("bob", "repo fork people/bob/a people/bob/b")
     assert refused.returncode == 75
-    assert refused.stderr.startswith("people/bob/a was renamed or replaced meanwhile; nothing")
+    assert refused.stderr.startswith(
+        "people/bob/a was renamed or replaced during the copy; nothing"
+    )
     assert not (site.repos / "people/bob/b").exists()
     assert "people/bob/b" not in site.entries
 

@@ -69,7 +69,7 @@ def test_lists_and_limits_know_only_what_the_person_made(exchanged: SelfserviceS
 @pytest.mark.parametrize("name", ["secret", "tool", "old"])
 def test_a_name_of_the_former_person_is_taken(exchanged: SelfserviceSite, name: str) -> None:
     said = refused(exchanged, f"repo create people/bob/{name}")
-    assert f"The name people/bob/{name} is still that of another person" in said
+    assert f"The name people/bob/{name} still belongs to another person" in said
     assert "ask an operator" in said
 
 

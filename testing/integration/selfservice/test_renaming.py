@@ -69,7 +69,7 @@ def test_an_old_path_is_not_free_for_others(site: SelfserviceSite) -> None:
     site.ok("bob", "repo create open/x")
     site.ok("bob", "repo rename open/x open/y")
     refused = site.ssh_command("carol", "repo create open/x").stderr
-    assert refused == "The name open/x is not available: choose another one.\n"
+    assert refused == "The name open/x is not available: choose another name.\n"
     # With the repository goes the note.
     site.ok("bob", "repo archive open/y")
     site.ok("bob", "repo delete open/y open/y")
