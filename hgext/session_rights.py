@@ -146,7 +146,7 @@ class Rights:
         is_old = not any(found and session_start.is_since(found[-1]) for found in registry)
         self._registry = registry if is_old else None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise RightsChangedError if the session may not go on."""
         name = self._path or "this repository"
         if not (self._is_expected and self._place.is_there()):
@@ -243,10 +243,10 @@ def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **nam
 
     def check() -> None:
         try:
-            rights.look()
+            rights.check()
         except RightsChangedError as changed:
             raise SessionEndError("changed", str(changed)) from changed
-        if person is not None and (sentence := person.look(time.monotonic())):
+        if person is not None and (sentence := person.check(time.monotonic())):
             raise SessionEndError("changed", sentence)
         if time.monotonic() >= end:
             raise SessionEndError(

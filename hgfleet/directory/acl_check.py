@@ -1,15 +1,15 @@
 """`hgfleet directory access`: check the access rules of slapd against a suite.
 
-The suite is JSON, a list of checks. Each names a client, an entry, and the rights that the rules
-have to allow and to deny there (entries need not exist):
+The suite is JSON, a list of checks. Each check names a client, an entry, and the rights that the
+rules must allow and must deny there (entries need not exist):
 
     [{"who": "cn=keys,ou=services,dc=example,dc=org",
       "entry": "uid=example,ou=people,dc=example,dc=org",
       "allowed": ["sshPublicKey/read"], "denied": ["mail/read", "uid/write"]}]
 
-`who` is a DN or `anonymous`, `from` the address of the client, where rules depend on it. slapacl(8)
-answers, one process for each pair of who and entry, from the configuration that the running server
-uses; a few run at a time.
+`who` is a DN or `anonymous`, `from` the address of the client, if rules depend on it. slapacl(8)
+answers, in a process for each pair of who and entry, from the configuration that the running server
+uses; a few processes run at a time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 CONFIGURATION: Final = "/etc/ldap/slapd.d"
 SERVER_USER: Final = "openldap"
 SECONDS: Final = 30
-"""For one process, which takes 30 ms."""
+"""For a single process, which takes 30 ms."""
 
 _QUESTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9;-]*/[a-z]+")
 _ANSWER: Final = re.compile(r"(\S+) access to (\S+): (ALLOWED|DENIED)")
 
 
 class AccessRulesError(HgfleetError):
-    """The rules of the directory grant or refuse rights against the suite; one line for each."""
+    """The rules of the directory grant or refuse rights against the suite, each on its own line."""
 
     exit_code = 1
 
@@ -141,8 +141,8 @@ def ask(check: Check) -> list[str]:
 def ask_all(checks: Sequence[Check]) -> Iterable[str]:
     """Ask all of a suite, a few at a time; yield the problems in the order of the suite."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        for found in pool.map(ask, checks):
-            yield from found
+        for answers in pool.map(ask, checks):
+            yield from answers
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -164,5 +164,5 @@ def _access(_options: argparse.Namespace) -> int:
     wrong = list(ask_all(checks))
     if wrong:
         raise AccessRulesError("\n  ".join(["The directory's access rules are wrong:", *wrong]))
-    print(f"{sum(len(check.questions) for check in checks)} answers as they should be")
+    print(f"{sum(len(check.questions) for check in checks)} answers as expected")
     return 0

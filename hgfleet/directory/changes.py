@@ -11,7 +11,7 @@ SHOWN: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One step of a change: values to add, to delete, or to put in the place of all others."""
+    """A step of a change: values to add, to delete, or to put in the place of all others."""
 
     do: Literal["add", "delete", "replace"]
     attribute: str
@@ -20,14 +20,14 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The addition, modification or deletion of one entry, in one LDAP operation."""
+    """The addition, modification or deletion of a single entry, in one LDAP operation."""
 
     dn: str
     kind: Literal["add", "modify", "delete"]
     edits: tuple[Edit, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return it as a diff. Passwords are not shown."""
+        """Return the change as a diff. Passwords are not shown."""
         sign = {"add": "+ ", "delete": "- ", "modify": "  "}[self.kind]
         shown = [f"{sign}dn: {self.dn}"]
         for edit in self.edits:
@@ -40,7 +40,7 @@ class Change:
 
 
 def printable(value: bytes) -> str:
-    """Return a value as one line, with nothing in it that a terminal acts on, not too long."""
+    """Return a value as a single line without terminal control characters, not too long."""
     text = value.decode("utf-8", "backslashreplace")
     if not text.isprintable():
         text = text.encode("unicode_escape", "backslashreplace").decode("ascii")

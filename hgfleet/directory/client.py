@@ -1,4 +1,4 @@
-"""LDAP client of the operators' commands: search, read one entry, apply a change."""
+"""LDAP client of the operators' commands: search, read an entry, apply a change."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOCAL: Final = "ldapi:///"
 
 TIMEOUT_S: Final = 30
 PAGE: Final = 500
-"""Entries a page; many servers give no more than 500 or 1000 at once."""
+"""Entries a page; many servers give no more than 500 or 1000 entries at once."""
 
 
 class DirectoryError(HgfleetError):
-    """The directory has an unexpected content, or does not take a change."""
+    """The directory has unexpected content, or refuses a change."""
 
     exit_code = 65
 
@@ -42,10 +42,10 @@ class Directory(Protocol):
     def search(
         self, base: str, filter_: str, attributes: Sequence[str], *, deep: bool = False
     ) -> Iterator[tuple[str, Attributes]]:
-        """Yield the entries below `base` that match, page by page; none if there is no `base`."""
+        """Yield the entries below `base` that match, page by page; none without a `base`."""
 
     def get(self, dn: str, attributes: Sequence[str]) -> Attributes | None:
-        """Return one entry, or None."""
+        """Return an entry, or None."""
 
     def apply(self, change: Change) -> None:
         """Carry out a change; raise DirectoryError."""
@@ -58,7 +58,8 @@ class Connection:
         self, uri: str, bind_dn: str = "", password_file: str = "", ca_file: str = ""
     ) -> None:
         connection.isolate()
-        # Here, because the controller has no python-ldap, and all but this can be tested there.
+        # Imported here: the controller has no python-ldap, and tests there cover all but this
+        # class.
         import ldap
 
         self._ldap: Any = ldap
@@ -75,8 +76,8 @@ class Connection:
 
     def suffix(self) -> str:
         """Return the first of the server's naming contexts."""
-        found = self.get("", ["namingContexts"])
-        names = texts(found or {}, "namingContexts")
+        root = self.get("", ["namingContexts"])
+        names = texts(root or {}, "namingContexts")
         if not names:
             raise DirectoryError(f"{self._uri} has no database of its own")
         return names[0]
@@ -95,12 +96,12 @@ class Connection:
                 message = self._connection.search_ext(
                     base, scope, filter_, list(attributes), serverctrls=[page], timeout=TIMEOUT_S
                 )
-                _, found, _, controls = self._connection.result3(message)
+                _, results, _, controls = self._connection.result3(message)
             except ldap.NO_SUCH_OBJECT:
                 return
             except ldap.LDAPError as error:
                 raise self._error(f"search {base}", error) from error
-            for dn, entry in found:
+            for dn, entry in results:
                 if dn is not None:  # a referral
                     yield dn, entry
             cookies = [c.cookie for c in controls if c.controlType == page.controlType]
@@ -109,17 +110,17 @@ class Connection:
             page.cookie = cookies[0]
 
     def get(self, dn: str, attributes: Sequence[str]) -> Attributes | None:
-        """Return one entry."""
+        """Return an entry, or None."""
         ldap = self._ldap
         try:
-            found = self._connection.search_s(
+            entries = self._connection.search_s(
                 dn, ldap.SCOPE_BASE, "(objectClass=*)", list(attributes)
             )
         except ldap.NO_SUCH_OBJECT:
             return None
         except ldap.LDAPError as error:
             raise self._error(f"read {dn or 'the root entry'}", error) from error
-        return found[0][1] if found else None
+        return entries[0][1] if entries else None
 
     def apply(self, change: Change) -> None:
         """Carry out a change."""

@@ -1,6 +1,6 @@
 """Connections to the directory: the options that keep them safe, for every program.
 
-The functions work on the Python module `ldap` and on its C part `_ldap` alike, which have the same
+The functions work with the Python module `ldap` and with its C part `_ldap`, which have the same
 constants. Nothing slow is imported here: the key lookup runs twice at every login.
 """
 
@@ -21,7 +21,7 @@ TLS_1_2: Final = 0x303
 
 
 def isolate() -> None:
-    """Have only the settings of this package count; called before python-ldap is imported."""
+    """Ignore all settings but those of this package; called before python-ldap is imported."""
     # ldap.conf and ~/.ldaprc must not be able to weaken the options below.
     posix.putenv("LDAPNOINIT", "1")
     # libldap's timeouts do not cover the resolver, which waits 10 s for a dead name server.

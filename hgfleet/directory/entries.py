@@ -1,4 +1,4 @@
-"""Entries of the directory: attributes by name, the one enabled person, the groups of a person.
+"""Entries of the directory: attributes by name, the enabled person, the groups of a person.
 
 Key lookup imports this module twice at each login, so it imports nothing slow.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     Entry = tuple[str, Attributes]
 
 ENTRY_UUID: Final = "entryUUID"
-"""The person id. The server makes it with the entry (RFC 4530), and replicas have the same; it is
-an operational attribute, which is only given to those who ask for it by name."""
+"""The person id. The server makes it with the entry (RFC 4530), and replicas have the same id. It
+is an operational attribute, which a server only returns to a client that asks for it by name."""
 
 MAX_GROUPS: Final = 200
-"""Groups of one person; with the longest names they make a command of 13 KiB, which sshd takes."""
+"""Groups of a person; with the longest names they make a command of 13 KiB, which sshd takes."""
 
 
 class DeniedError(Exception):
@@ -30,10 +30,10 @@ class DeniedError(Exception):
     | reason | means |
     | --- | --- |
     | unknown | no entry was found |
-    | ambiguous | several entries were found: none of them gets in |
+    | ambiguous | several entries were found: none of them is accepted |
     | name | the person's name is missing, not single, or unsafe in a command line |
     | disabled | the person is disabled, although the filter excludes them |
-    | groups | the person is in more groups than a command line should bear |
+    | groups | the person is in more groups than a command line can hold |
 
     `ssh` adds reasons of its own.
     """
@@ -47,9 +47,9 @@ class DeniedError(Exception):
 
 
 def values(attributes: Attributes, name: str) -> tuple[bytes, ...]:
-    """Return the values of an attribute, whose name may be in either case."""
-    for found, given in attributes.items():
-        if found.lower() == name.lower():
+    """Return the values of an attribute; upper and lower case of its name do not matter."""
+    for attribute, given in attributes.items():
+        if attribute.lower() == name.lower():
             return tuple(given)
     return ()
 
@@ -61,12 +61,12 @@ def texts(attributes: Attributes, name: str) -> tuple[str, ...]:
 
 def person_id_of(attributes: Attributes) -> str:
     """Return the id of the person; "" where the server does not give it."""
-    found = [text.lower() for text in texts(attributes, ENTRY_UUID)]
-    return found[0] if len(found) == 1 and is_person_id(found[0]) else ""
+    ids = [text.lower() for text in texts(attributes, ENTRY_UUID)]
+    return ids[0] if len(ids) == 1 and is_person_id(ids[0]) else ""
 
 
 def person_of(entries: Sequence[Entry]) -> tuple[str, str, Attributes]:
-    """Check that the directory returned one enabled person; return name, DN and attributes."""
+    """Check that the directory returned a single enabled person; return name, DN and attributes."""
     if not entries:
         raise DeniedError("unknown")
     if len(entries) > 1:
@@ -82,17 +82,17 @@ def person_of(entries: Sequence[Entry]) -> tuple[str, str, Attributes]:
 
 
 def groups_of(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
-    """Return the safe names among the groups found, sorted, and the number of the other names.
+    """Return the safe names among the person's groups, sorted, and the number of other names.
 
-    A site's directory is full of groups with other kinds of names. They cannot be written into the
-    command, and the registry cannot name them either, so leaving them out takes no right away.
+    The directory of a site is full of groups with other kinds of names. They cannot be written into
+    the command, and the registry cannot name them either, so leaving them out takes no right away.
     """
     names = set()
     unsafe = 0
     for _, attributes in entries:
-        found = [value.decode("utf-8", "replace") for value in values(attributes, "cn")]
-        if len(found) == 1 and is_group(found[0]):
-            names.add(found[0])
+        group_names = [value.decode("utf-8", "replace") for value in values(attributes, "cn")]
+        if len(group_names) == 1 and is_group(group_names[0]):
+            names.add(group_names[0])
         else:
             unsafe += 1
     if len(names) > MAX_GROUPS:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 DISABLED: Final = "000001010000Z"
 """pwdAccountLockedTime of a person who is disabled until an operator enables them (slapo-ppolicy).
 
-Any other time is a lock after wrong passwords. It does not concern keys: if it did, guessing at a
+Any other time is a lock after wrong passwords. It does not affect keys: otherwise, guessing a
 password would be enough to lock a person out of pushing.
 """
 

@@ -1,9 +1,9 @@
-"""`hgfleet keys index`: write the fingerprint of every key of a directory beside the key.
+"""`hgfleet keys index`: write the fingerprint of every key of a directory next to the key.
 
-A login is one indexed search for a fingerprint (`sshPublicKeyId`). The older directory of a site
-has keys (`sshPublicKey`) only; the command writes the other attribute, and repairs it where another
-tool changed the keys of a person. Each entry is one change of its own, so a run may be stopped at
-any point and started again: it passes over entries that are right.
+A login is a single indexed search for a fingerprint (`sshPublicKeyId`). The older directory of a
+site only has keys (`sshPublicKey`). The command writes the other attribute, and repairs it where
+another tool changed the keys of a person. Each entry is changed by itself, so a run may be stopped
+at any point and started again: it skips entries that are right.
 
 The server needs the attribute in its schema and an index for it (docs/operator-handbook.md).
 """
@@ -35,8 +35,8 @@ examples:
       --bind-dn cn=admin,dc=example,dc=org --password-file /root/ldap-password \\
       --base ou=staff,dc=example,dc=org
 
-Keys that cannot be used (options, several lines, weak RSA) are reported and passed over: they let
-nobody in, with or without a fingerprint. A fingerprint without its key is removed.
+Keys that cannot be used (options, several lines, weak RSA) are reported and skipped: no login
+accepts them, with or without a fingerprint. A fingerprint without its key is removed.
 """
 
 _FILTER: Final = "(|(sshPublicKey=*)(sshPublicKeyId=*))"
@@ -44,7 +44,7 @@ _FILTER: Final = "(|(sshPublicKey=*)(sshPublicKeyId=*))"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The change that one entry needs, and the problems of its keys."""
+    """The change that an entry needs, and the problems of its keys."""
 
     change: Change | None
     fingerprints: tuple[str, ...]
@@ -119,7 +119,7 @@ def add_parser(subparsers: Any) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     made = commands.add_parser(
         "index",
-        help="have the fingerprint of every key in a directory",
+        help="index the fingerprint of every key in a directory",
         description="Fill and repair sshPublicKeyId, by which logins find a person.",
         epilog=_EPILOG,
     )

@@ -1,7 +1,7 @@
 """People of the directory, and plans of changes to them: decisions without a server.
 
-Every plan is the list of changes still needed, empty when all is as asked for. So the second run of
-a command changes nothing.
+A plan is the list of changes that are still needed, empty if nothing has to change. So the second
+run of a command changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PersonError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the directory has it. A value with a problem admits no person."""
+    """A key as the directory has it. A value with a problem lets no person log in."""
 
     value: bytes
     fingerprint: str
@@ -51,7 +51,7 @@ class StoredKey:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One person."""
+    """A person."""
 
     dn: str
     name: str
@@ -70,7 +70,7 @@ class Person:
         return "disabled" if self.disabled else "enabled"
 
     def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the person for JSON."""
         return {
             "name": self.name,
             "full_name": self.full_name,
@@ -91,7 +91,7 @@ class Person:
 
 
 def read(dn: str, entry: Attributes, groups: Sequence[str] = ()) -> Person:
-    """Make a person of an entry."""
+    """Make a person from an entry."""
     name = (texts(entry, "uid") or ("?",))[0]
     return Person(
         dn=dn,
@@ -136,7 +136,7 @@ def group_dn(name: str, suffix: str) -> str:
     if not is_group(name):
         raise PersonError(
             f"{name[:60]!r} is not the name of a group: a-z 0-9 . _ -, at most 64, and not "
-            "'public', which the registry calls everybody"
+            "'public', which means all users in the registry"
         )
     return f"cn={escape_dn(name)},ou=groups,{suffix}"
 
@@ -157,17 +157,17 @@ def check_mail(text: str) -> str:
 
 
 def check_key(text: str) -> StoredKey:
-    """Check one public key before it is stored."""
+    """Check a public key before it is stored."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) != 1:
-        raise PersonError(f"got {len(lines)} lines, expected one public key on one line")
+        raise PersonError(f"got {len(lines)} lines, expected a public key on a single line")
     try:
         key = publickey.parse(lines[0])
     except publickey.BadKeyError as error:
-        hint = " (that is the private key; the public one ends in .pub)" * ("PRIVATE" in text)
+        hint = " (that is the private key; the public key ends in .pub)" * ("PRIVATE" in text)
         raise PersonError(f"{error}{hint}") from error
     comment = publickey.comment(lines[0].strip())
-    # One blank between the parts: stored keys are compared and deleted by value.
+    # A single blank between the parts: stored keys are compared and deleted by value.
     stored = " ".join(part for part in (key.type, key.blob, comment) if part)
     return StoredKey(stored.encode(), key.fingerprint, comment, key.type)
 
@@ -190,7 +190,7 @@ def check_password(password: str, name: str) -> str:
 def plan_add(
     person: Person | None, name: str, suffix: str, full_name: str | None, mail: str | None
 ) -> list[Change]:
-    """Add a person, or change the given attributes of one."""
+    """Add a person, or change the given attributes of an existing person."""
     dn = person_dn(name, suffix)
     if full_name is not None:
         full_name = check_text("full name", full_name)
@@ -236,7 +236,7 @@ def plan_key_add(person: Person, key: StoredKey, owners: Sequence[str]) -> list[
     if others:
         raise PersonError(
             f"{key.fingerprint} is a key of {', '.join(others)} already; a key belongs to one "
-            "person, or the log could not tell who it was"
+            "person, or the log could not tell who used it"
         )
     edits = []
     if "ldappublickey" not in (name.lower() for name in person.classes):
@@ -252,30 +252,30 @@ def plan_key_remove(person: Person, selector: str) -> list[Change]:
     """Remove the key with a fingerprint, a comment, or exactly this text.
 
     A fingerprint that the person does not have is removed already. A comment that no key has is an
-    error: it may be a slip, and the key that was meant would go on working.
+    error: it may be a slip, and the intended key would go on working.
     """
     by_fingerprint = publickey.is_fingerprint(selector)
-    found = [
+    matching = [
         key
         for key in person.keys
         if selector
         and selector in (key.fingerprint, key.comment, key.value.decode("utf-8", "replace"))
     ]
-    if not found and not by_fingerprint:
+    if not matching and not by_fingerprint:
         have = ", ".join(key.comment or key.fingerprint for key in person.keys if not key.problem)
         raise PersonError(
             f"{person.name} has no key {selector[:100]!r}; expected a fingerprint (SHA256:...) or "
             f"a comment, of {have or 'no keys at all'}"
         )
-    if len({key.fingerprint or key.value for key in found}) > 1:
+    if len({key.fingerprint or key.value for key in matching}) > 1:
         raise PersonError(
-            f"{person.name} has {len(found)} keys with the comment {selector!r}; name one by its "
-            f"fingerprint: {', '.join(key.fingerprint for key in found)}"
+            f"{person.name} has {len(matching)} keys with the comment {selector!r}; name a key by "
+            f"its fingerprint: {', '.join(key.fingerprint for key in matching)}"
         )
-    ids = {key.fingerprint for key in found} | ({selector} if by_fingerprint else set())
+    ids = {key.fingerprint for key in matching} | ({selector} if by_fingerprint else set())
     edits = []
-    if found:
-        edits.append(Edit("delete", "sshPublicKey", tuple(key.value for key in found)))
+    if matching:
+        edits.append(Edit("delete", "sshPublicKey", tuple(key.value for key in matching)))
     gone = tuple(i.encode() for i in person.key_ids if i in ids)
     if gone:
         edits.append(Edit("delete", "sshPublicKeyId", gone))
@@ -285,7 +285,7 @@ def plan_key_remove(person: Person, selector: str) -> list[Change]:
 def plan_group_add(
     person: Person, name: str, suffix: str, members: Sequence[str] | None
 ) -> list[Change]:
-    """Make the person a member; `members` are DNs, None where there is no such group yet."""
+    """Make the person a member; `members` are DNs, None if the group does not exist yet."""
     dn = group_dn(name, suffix)
     if members is None:
         edits = (
@@ -302,7 +302,7 @@ def plan_group_add(
 def plan_group_remove(
     person: Person, name: str, suffix: str, members: Sequence[str] | None
 ) -> list[Change]:
-    """Take the person out; the group goes with its last member, because LDAP has no empty ones."""
+    """Remove a member; the group goes with its last member, because LDAP has no empty groups."""
     dn = group_dn(name, suffix)
     mine = [member for member in members or () if member.lower() == person.dn.lower()]
     if not mine or members is None:
@@ -315,9 +315,9 @@ def plan_group_remove(
 def plan_leave(
     person: Person, suffix: str, groups: Iterable[Entry], kept: Sequence[str]
 ) -> list[Change]:
-    """Take a new person out of the groups that a former one of the name left, but for `kept`.
+    """Remove a new person from the groups, but for `kept`, that a former person's name is still in.
 
-    A server deletes the entry of a person, and leaves its name in groups.
+    The server deletes the entry of a person, and leaves the person's name in groups.
     """
     return [
         change
@@ -331,9 +331,9 @@ def plan_leave(
 def plan_password(person: Person, password: str) -> list[Change]:
     """Set a password, which the server hashes (ppolicy, hash cleartext).
 
-    slapo-ppolicy unlocks an account whose password is written, and does so last, unless the same
-    operation takes the lock away itself. Then the lock that is put back stays, and a disabled
-    person is never enabled, not for a moment.
+    slapo-ppolicy unlocks an account when its password is written, and does so last, unless the same
+    operation removes the lock itself. So the plan removes the lock and adds it again in a single
+    operation: the added lock stays, and a disabled person is never enabled, not for a moment.
     """
     edits = [Edit("replace", "userPassword", (password.encode(),))]
     if person.disabled:
@@ -343,7 +343,7 @@ def plan_password(person: Person, password: str) -> list[Change]:
 
 
 def no_password(person: Person) -> Change:
-    """Take the password away, and with it the way in over HTTPS."""
+    """Delete the password, and with it the access over HTTPS."""
     return Change(person.dn, "modify", (Edit("delete", "userPassword"),))
 
 

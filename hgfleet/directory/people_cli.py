@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 _EPILOG: Final = """\
 examples:
   hgfleet person add alice --full-name 'Alice Example' --key alice.pub --group maintainers
-  hgfleet person disable mallory --check         show what would change
+  hgfleet person disable mallory --check         show the change, and make none
   hgfleet person key add alice - < new.pub       a key is a file, a text, or - for standard input
   hgfleet person key remove alice SHA256:...     by fingerprint, or by its comment
   hgfleet person list --disabled --json
 
 Run it as root on the directory's host; replicas take no changes. It counts from the next login.
 
-People in the inventory: the role `directory` makes people that the inventory declares as it says
-there (keys, full name, mail; `disabled` only where it is given), and with directory_exact: true,
-the default, it removes everybody else. So declare what you change here, or set directory_exact:
-false and leave people to this command. `disable` is safe either way: a play enables nobody unless
-the inventory says `disabled: false`.
+People in the inventory: the role `directory` sets what the inventory says about its people (keys,
+full name, mail; `disabled` only where it is given), and with directory_exact: true, the default,
+it removes all other people. So declare your changes in the inventory, or set directory_exact: false
+and leave people to this command. `disable` is safe either way: a play enables no person unless the
+inventory says `disabled: false`.
 """
 
 
@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
         description="People: add, disable, enable; their keys, groups and passwords.",
         epilog=_EPILOG,
     )
-    # Without a command the help is the answer.
+    # Without a command, print the help.
     parser.set_defaults(run=lambda _options: parser.print_help(sys.stderr) or 2)
     parser.add_argument(
         "--uri", default=LOCAL, help="the server (default: this host's, through its socket)"
@@ -76,11 +76,11 @@ def add_parser(subparsers: Any) -> None:
             made.add_argument("name", metavar="NAME", help="the person's short name")
         if writes:
             made.add_argument(
-                "--check", action="store_true", help="show what would change, change nothing"
+                "--check", action="store_true", help="show the changes, and make none"
             )
         return made
 
-    add = command(commands, "add", run_add, "add a person, or change name and mail of one")
+    add = command(commands, "add", run_add, "add a person, or change a person's name and mail")
     add.add_argument("--full-name", metavar="TEXT")
     add.add_argument("--mail", metavar="ADDRESS")
     add.add_argument(
@@ -95,10 +95,10 @@ def add_parser(subparsers: Any) -> None:
     show = command(commands, "show", run_show, "show keys, groups and state", writes=False)
     show.add_argument("--json", action="store_true")
     listed = command(commands, "list", run_list, "list people", writes=False)
-    listed.add_argument("--disabled", action="store_true", help="only those who are disabled")
-    listed.add_argument("--enabled", action="store_true", help="only those who are not")
+    listed.add_argument("--disabled", action="store_true", help="only disabled people")
+    listed.add_argument("--enabled", action="store_true", help="only enabled people")
     listed.add_argument("--group", metavar="GROUP", help="only members of this group")
-    listed.add_argument("--no-keys", action="store_true", help="only those without a usable key")
+    listed.add_argument("--no-keys", action="store_true", help="only people without a usable key")
     listed.add_argument("--json", action="store_true")
 
     key_commands = _nested(commands, "key", "add or remove a key")
@@ -106,7 +106,7 @@ def add_parser(subparsers: Any) -> None:
     key_add.add_argument("key", metavar="KEY", help="a file, a text, or - for standard input")
     key_remove = command(key_commands, "remove", run_key_remove, "remove a key")
     key_remove.add_argument("key", metavar="KEY", help="its fingerprint (SHA256:...) or comment")
-    group_commands = _nested(commands, "group", "put a person into a group, or take one out")
+    group_commands = _nested(commands, "group", "put a person into a group, or take a person out")
     for name, run in (("add", run_group_add), ("remove", run_group_remove)):
         where = "to" if name == "add" else "from"
         made = command(group_commands, name, run, f"{name} a person {where} a group")
@@ -133,23 +133,23 @@ def find(directory: Directory, name: str, suffix: str) -> Person | None:
     entry = directory.get(dn, people.ATTRIBUTES)
     if entry is None:
         return None
-    found = directory.search(f"ou=groups,{suffix}", group_filter(dn), ["cn"])
-    return people.read(dn, entry, [cn for _, group in found for cn in texts(group, "cn")[:1]])
+    groups = directory.search(f"ou=groups,{suffix}", group_filter(dn), ["cn"])
+    return people.read(dn, entry, [cn for _, group in groups for cn in texts(group, "cn")[:1]])
 
 
 def existing(directory: Directory, name: str, suffix: str) -> Person:
-    """Return a person who has to be there."""
-    found = find(directory, name, suffix)
-    if found is None:
-        raise PersonError(f"there is no person {name}; `hgfleet person list` shows who there is")
-    return found
+    """Return a person who must exist."""
+    person = find(directory, name, suffix)
+    if person is None:
+        raise PersonError(f"there is no person {name}; `hgfleet person list` shows all people")
+    return person
 
 
 def owners(directory: Directory, fingerprint: str, suffix: str) -> list[str]:
-    """Return the names of all who have a key."""
+    """Return the names of all people who have a key."""
     search = f"(sshPublicKeyId={escape(fingerprint)})"
-    found = directory.search(f"ou=people,{suffix}", search, ["uid"])
-    return sorted(name for _, entry in found for name in texts(entry, "uid")[:1])
+    holders = directory.search(f"ou=people,{suffix}", search, ["uid"])
+    return sorted(name for _, entry in holders for name in texts(entry, "uid")[:1])
 
 
 def members(directory: Directory, group: str, suffix: str) -> tuple[str, ...] | None:
@@ -159,7 +159,7 @@ def members(directory: Directory, group: str, suffix: str) -> tuple[str, ...] | 
 
 
 def key_from(argument: str) -> StoredKey:
-    """Read a key from where the argument says: `-`, a file, or the argument itself."""
+    """Read a key: from `-`, from a file, or the argument itself."""
     if argument == "-":
         return people.check_key(sys.stdin.read())
     if " " in argument.strip():
@@ -220,22 +220,22 @@ def carry_out(
 
 
 def run_add(options: argparse.Namespace) -> int:
-    """Have a person, with these keys and groups at least."""
+    """Ensure that a person exists and has at least these keys and groups."""
     directory = connect(options)
     suffix = directory.suffix()
     keys = [key_from(argument) for argument in options.key]
-    found = find(directory, options.name, suffix)
-    changes = people.plan_add(found, options.name, suffix, options.full_name, options.mail)
-    if found is None:
+    person = find(directory, options.name, suffix)
+    changes = people.plan_add(person, options.name, suffix, options.full_name, options.mail)
+    if person is None:
         dn = people.person_dn(options.name, suffix)
         classes = {"uid": [options.name.encode()], "objectClass": [b"ldapPublicKey"]}
-        found = people.read(dn, classes)
+        person = people.read(dn, classes)
         left = directory.search(f"ou=groups,{suffix}", group_filter(dn), ["cn", "member"])
-        changes = people.plan_leave(found, suffix, left, options.group) + changes
+        changes = people.plan_leave(person, suffix, left, options.group) + changes
     for key in {key.fingerprint: key for key in keys}.values():
-        changes += people.plan_key_add(found, key, owners(directory, key.fingerprint, suffix))
+        changes += people.plan_key_add(person, key, owners(directory, key.fingerprint, suffix))
     for group in dict.fromkeys(options.group):
-        changes += people.plan_group_add(found, group, suffix, members(directory, group, suffix))
+        changes += people.plan_group_add(person, group, suffix, members(directory, group, suffix))
     fingerprints = ",".join(key.fingerprint for key in keys) or None
     groups = ",".join(options.group) or None
     return carry_out(options, directory, changes, "add", keys=fingerprints, groups=groups)
@@ -244,36 +244,36 @@ def run_add(options: argparse.Namespace) -> int:
 def run_disable(options: argparse.Namespace) -> int:
     """Refuse every login of this person."""
     directory = connect(options)
-    found = existing(directory, options.name, directory.suffix())
-    return carry_out(options, directory, people.plan_disable(found), "disable")
+    person = existing(directory, options.name, directory.suffix())
+    return carry_out(options, directory, people.plan_disable(person), "disable")
 
 
 def run_enable(options: argparse.Namespace) -> int:
     """Let a person in again."""
     directory = connect(options)
-    found = existing(directory, options.name, directory.suffix())
-    return carry_out(options, directory, people.plan_enable(found), "enable")
+    person = existing(directory, options.name, directory.suffix())
+    return carry_out(options, directory, people.plan_enable(person), "enable")
 
 
 def run_password(options: argparse.Namespace) -> int:
     """Set a password."""
     directory = connect(options)
-    found = existing(directory, options.name, directory.suffix())
+    person = existing(directory, options.name, directory.suffix())
     if sys.stdin.isatty():
         password = getpass.getpass(f"New password of {options.name}: ")
         if password != getpass.getpass("The same again: "):
-            raise PersonError("the two are not the same; nothing was changed")
+            raise PersonError("the two passwords differ; nothing was changed")
     else:
         password = sys.stdin.readline().rstrip("\n")
-    changes = people.plan_password(found, people.check_password(password, options.name))
+    changes = people.plan_password(person, people.check_password(password, options.name))
     code = carry_out(options, directory, changes, "password")
     if not options.check:
-        stored = directory.get(found.dn, ["userPassword"]) or {}
+        stored = directory.get(person.dn, ["userPassword"]) or {}
         if not all(value.startswith("{") for value in texts(stored, "userPassword")):
-            directory.apply(people.no_password(found))
+            directory.apply(people.no_password(person))
             raise ConfigurationError(
-                "the server stores passwords in clear (ppolicy_hash_cleartext is off), so this one "
-                "was removed again"
+                "the server stores passwords in clear (ppolicy_hash_cleartext is off), so this "
+                "password was removed again"
             )
     return code
 
@@ -283,16 +283,16 @@ def run_key_add(options: argparse.Namespace) -> int:
     directory = connect(options)
     suffix = directory.suffix()
     key = key_from(options.key)
-    found = existing(directory, options.name, suffix)
-    changes = people.plan_key_add(found, key, owners(directory, key.fingerprint, suffix))
+    person = existing(directory, options.name, suffix)
+    changes = people.plan_key_add(person, key, owners(directory, key.fingerprint, suffix))
     return carry_out(options, directory, changes, "key-add", fingerprint=key.fingerprint)
 
 
 def run_key_remove(options: argparse.Namespace) -> int:
     """Remove a key."""
     directory = connect(options)
-    found = existing(directory, options.name, directory.suffix())
-    changes = people.plan_key_remove(found, options.key)
+    person = existing(directory, options.name, directory.suffix())
+    changes = people.plan_key_remove(person, options.key)
     return carry_out(options, directory, changes, "key-remove", key=options.key)
 
 
@@ -313,8 +313,8 @@ def _group(
 ) -> int:
     directory = connect(options)
     suffix = directory.suffix()
-    found = existing(directory, options.name, suffix)
-    changes = plan(found, options.group, suffix, members(directory, options.group, suffix))
+    person = existing(directory, options.name, suffix)
+    changes = plan(person, options.group, suffix, members(directory, options.group, suffix))
     return carry_out(options, directory, changes, action, group=options.group)
 
 
@@ -322,32 +322,32 @@ def _group(
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Show one person."""
+    """Show a person."""
     directory = connect(options)
-    found = existing(directory, options.name, directory.suffix())
-    print(json.dumps(found.data(), indent=2) if options.json else "\n".join(described(found)))
+    person = existing(directory, options.name, directory.suffix())
+    print(json.dumps(person.data(), indent=2) if options.json else "\n".join(described(person)))
     return 0
 
 
-def described(found: Person) -> list[str]:
+def described(person: Person) -> list[str]:
     """Return a person as lines of text."""
     lines = [
-        f"name:      {found.name}",
-        f"full name: {found.full_name}",
-        f"mail:      {', '.join(found.mail) or '-'}",
-        f"state:     {found.state}",
-        f"password:  {'set' if found.has_password else 'none'}",
-        f"groups:    {', '.join(found.groups) or '-'}",
+        f"name:      {person.name}",
+        f"full name: {person.full_name}",
+        f"mail:      {', '.join(person.mail) or '-'}",
+        f"state:     {person.state}",
+        f"password:  {'set' if person.has_password else 'none'}",
+        f"groups:    {', '.join(person.groups) or '-'}",
     ]
-    for key in found.keys:
+    for key in person.keys:
         if key.problem:
             lines.append(f"key:       unusable: {key.problem}")
         else:
             missing = (
-                "" if key.fingerprint in found.key_ids else " (not indexed: hgfleet keys index)"
+                "" if key.fingerprint in person.key_ids else " (not indexed: hgfleet keys index)"
             )
             lines.append(f"key:       {key.fingerprint} {key.type} {key.comment}{missing}".rstrip())
-    return lines if found.keys else [*lines, "key:       none"]
+    return lines if person.keys else [*lines, "key:       none"]
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -366,21 +366,21 @@ def run_list(options: argparse.Namespace) -> int:
     ):
         for member in texts(group, "member"):
             groups.setdefault(member.lower(), []).extend(texts(group, "cn")[:1])
-    found = [
+    listed = [
         people.read(dn, entry, groups.get(dn.lower(), ()))
         for dn, entry in directory.search(f"ou=people,{suffix}", f"(&{wanted})", people.ATTRIBUTES)
     ]
-    found = [
-        one
-        for one in sorted(found, key=lambda one: one.name)
-        if (options.group is None or options.group in one.groups)
-        and not (options.no_keys and any(not key.problem for key in one.keys))
+    listed = [
+        person
+        for person in sorted(listed, key=lambda person: person.name)
+        if (options.group is None or options.group in person.groups)
+        and not (options.no_keys and any(not key.problem for key in person.keys))
     ]
     if options.json:
-        print(json.dumps([one.data() for one in found], indent=2))
+        print(json.dumps([person.data() for person in listed], indent=2))
         return 0
-    for one in found:
-        usable = sum(not key.problem for key in one.keys)
+    for person in listed:
+        usable = sum(not key.problem for key in person.keys)
         keys = f"{usable} key{'' if usable == 1 else 's'}"
-        print(f"{one.name:<20} {one.state:<9} {keys:<8} {','.join(one.groups) or '-'}")
+        print(f"{person.name:<20} {person.state:<9} {keys:<8} {','.join(person.groups) or '-'}")
     return 0

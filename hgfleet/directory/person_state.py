@@ -1,4 +1,4 @@
-"""Whether a person is enabled, and with which groups and keys: the protocol of `hgfleet-people`.
+"""The protocol of `hgfleet-people`: whether a person is enabled, and with which groups and keys.
 
     {"person": "alice"}
     {"state": "enabled", "id": "b862b310-7ccc-103d-...", "groups": ["maintainers"],
@@ -10,8 +10,8 @@
 
 `id` is the entryUUID of the person's entry; it is missing where the server does not give it.
 
-Sessions run as a user that cannot read the secret of the directory. So the daemon asks for them, as
-the user of the key lookup. Both ends check the lines of the other.
+Sessions run as a user that cannot read the secret of the directory. So the daemon asks on their
+behalf, as the user of the key lookup. Both ends check each other's lines.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _UNAVAILABLE: Final = "unavailable"
 
 @dataclass(frozen=True, slots=True)
 class PersonState:
-    """What the directory says about a name; `keys` are fingerprints of keys that let in."""
+    """The directory's answer about a name; `keys` are fingerprints of keys that logins accept."""
 
     state: str
     groups: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     person_id: str = ""
-    """Of an enabled or disabled person; "" where the server does not give it."""
+    """The id of an enabled or disabled person; "" if the server does not give it."""
 
 
 def write_question(person: str) -> bytes:
-    """Render a question; raise ProtocolError for what cannot be a name."""
+    """Render a question; raise ProtocolError for a text that cannot be a name."""
     if not names.is_person(person):
-        raise ProtocolError("no name of a person")
+        raise ProtocolError("not the name of a person")
     return write_line({"person": person})
 
 
@@ -72,20 +72,20 @@ def read_question(line: bytes) -> str:
     data = read_object(line)
     person = data.get("person")
     if set(data) != {"person"} or not isinstance(person, str) or not names.is_person(person):
-        raise ProtocolError("no question about a person")
+        raise ProtocolError("not a question about a person")
     return person
 
 
-def write_answer(found: PersonState | None) -> bytes:
+def write_answer(person: PersonState | None) -> bytes:
     """Render an answer; None: no server of the directory answers."""
-    if found is None:
+    if person is None:
         return write_line({"state": _UNAVAILABLE})
-    own = {"id": found.person_id} if found.person_id else {}
-    if found.state != ENABLED:
-        return write_line({"state": found.state, **own})
-    # A person with more keys than an answer has room for keeps those that come first.
-    keys = sorted(found.keys)[:MOST_KEYS]
-    return write_line({"state": ENABLED, **own, "groups": sorted(found.groups), "keys": keys})
+    own = {"id": person.person_id} if person.person_id else {}
+    if person.state != ENABLED:
+        return write_line({"state": person.state, **own})
+    # If an answer has no room for all keys of a person, the first keys are kept.
+    keys = sorted(person.keys)[:MOST_KEYS]
+    return write_line({"state": ENABLED, **own, "groups": sorted(person.groups), "keys": keys})
 
 
 def read_answer(line: bytes) -> PersonState | None:
@@ -96,16 +96,16 @@ def read_answer(line: bytes) -> PersonState | None:
         return None
     if state not in STATES:
         raise ProtocolError("an unknown state")
-    # A daemon of the release before says none.
+    # The daemon of an older release sends no id.
     person_id = data.get("id", "")
     if person_id and not names.is_person_id(person_id):
-        raise ProtocolError("an id of a person that is none")
+        raise ProtocolError("an id that is not a person id")
     if state != ENABLED:
         return PersonState(state, person_id=person_id)
     groups = _texts(data, "groups", MAX_GROUPS)
     keys = _texts(data, "keys", MOST_KEYS)
     if not all(map(names.is_group, groups)) or not all(map(publickey.is_fingerprint, keys)):
-        raise ProtocolError("a group or key that is none")
+        raise ProtocolError("a malformed group or key")
     return PersonState(ENABLED, groups, keys, person_id)
 
 
@@ -118,18 +118,18 @@ def ask(person: str, path: str = SOCKET, patience: float = PATIENCE_S) -> Person
             connection.settimeout(patience)
             connection.connect(path)
             connection.sendall(question)
-            found = read_answer(receive_line(connection, LONGEST_ANSWER, until))
+            person = read_answer(receive_line(connection, LONGEST_ANSWER, until))
     except (OSError, ProtocolError) as error:
         raise UnavailableError(f"{path}: {error}") from error
-    if found is None:
+    if person is None:
         raise UnavailableError(f"{path}: no server of the directory answers")
-    return found
+    return person
 
 
 def _texts(data: dict[str, Any], name: str, most: int) -> frozenset[str]:
-    found = data.get(name)
-    if not isinstance(found, list) or len(found) > most:
-        raise ProtocolError(f"{name} are no list")
-    if not all(isinstance(text, str) for text in found):
-        raise ProtocolError(f"{name} are no texts")
-    return frozenset(found)
+    texts = data.get(name)
+    if not isinstance(texts, list) or len(texts) > most:
+        raise ProtocolError(f"{name} is not a list")
+    if not all(isinstance(text, str) for text in texts):
+        raise ProtocolError(f"{name} are not texts")
+    return frozenset(texts)

@@ -1,21 +1,21 @@
-"""Whether the person of an open session may still be let in: when to ask again, and what follows.
+"""Whether the person of an open session may go on, and when the session asks that again.
 
-A login is decided by the directory: the person is enabled, has this key, and is in these groups. A
-session goes on for hours, and a client may open further sessions over the connection of one login
-(ControlMaster). So a session asks again before a command where the last answer is old:
+The directory decides about a login: the person is enabled, has this key, and is in these groups. A
+session goes on for hours, and a client may open further sessions over the connection of a single
+login (ControlMaster). So a session asks again before a command if the last answer is old:
 
 ==============================  ==============================================================
 the directory says              the session
 ==============================  ==============================================================
 as at the login, or more groups goes on with the groups of its login
-fewer groups                    ends; the next one has the groups of now
+fewer groups                    ends; the next session has the current groups
 the key of the login is gone    ends
 another person has the name     ends
 disabled, missing, unclear      ends
 nothing: no server answers      goes on for `UNKNOWN_S` after the last answer, and ends then
 ==============================  ==============================================================
 
-A session may start so often that this module imports nothing slow.
+Sessions may start very often, so this module imports nothing slow.
 """
 
 from __future__ import annotations
@@ -32,51 +32,54 @@ if TYPE_CHECKING:
     from hgfleet.directory.person_state import PersonState
 
 EVERY_S: Final = 45.0
-"""From an answer to the next question. With the age of answers of the daemon less than a minute."""
+"""From an answer to the next question. With the age of the daemon's answers, less than a minute."""
 
 RETRY_S: Final = 10.0
-"""From a question without an answer to the next one: each may hold up a command for seconds."""
+"""From a failed question to the next: each question may hold up a command for seconds."""
 
 UNKNOWN_S: Final = 600.0
-"""A session ends that long after the last answer: a directory that an intruder keeps from answering
-gives no right for longer, and a restart of its servers breaks off no push."""
+"""A session ends that long after the last answer.
+
+An intruder who keeps the directory from answering gains no more time than that, and a restart of
+the directory's servers breaks off no push.
+"""
 
 
 def login_age(login: str, now: float) -> float:
     """Return the age in seconds of a login, by its time (a text) and the clock of the system.
 
-    Infinite for a text that is no time, and for a time from the future.
+    Infinite for a text that is not a time, and for a time from the future.
     """
     seconds = int(login) if login.isascii() and login.isdigit() and len(login) <= 12 else None
     return float("inf") if seconds is None else age(seconds, now, 1.0)
 
 
-def objection(principal: Principal, key: str, found: PersonState) -> str | None:
+def objection(principal: Principal, key: str, current: PersonState) -> str | None:
     """Return why a session may not go on, as a sentence for the person; None if it may. Pure.
 
     `principal` is the person as of the login, `key` the fingerprint of the key that opened the
-    session, "" where a certificate did. A server that does not give person ids, or a login of a
-    release before, is no reason to end a session.
+    session, "" where a certificate did. A session does not end because the server gives no person
+    ids, or because its login is from an older release.
     """
     person = principal.name
-    if found.state != "enabled":
+    if current.state != "enabled":
         return (
             f"{person} may not use this service any more; if that is a mistake, tell the operators"
         )
-    if principal.person_id and found.person_id not in ("", principal.person_id):
+    if principal.person_id and current.person_id not in ("", principal.person_id):
         return (
             f"the name {person} belongs to another person since this session began; if that is a "
             "mistake, tell the operators"
         )
-    if key and key not in found.keys:
+    if key and key not in current.keys:
         return f"the key of this session is no key of {person} any more; log in with another key"
-    if principal.groups - found.groups:
+    if principal.groups - current.groups:
         return f"the groups of {person} changed while this session was open; run the command again"
     return None
 
 
 class PersonWatch:
-    """Asks again about the person of a session. One for each session, in one thread."""
+    """Asks again about the person of a session. Each session has its own, in a single thread."""
 
     def __init__(
         self,
@@ -91,16 +94,16 @@ class PersonWatch:
         self._principal = principal
         self._key = key
         self._ask = ask
-        # A login of unknown age is asked about at once, and its time without an answer begins now.
+        # A login of unknown age is checked at once, and its time without an answer begins now.
         self._due = now - age + EVERY_S if age != float("inf") else now
         self._end = now - (age if age != float("inf") else 0.0) + UNKNOWN_S
 
-    def look(self, now: float) -> str | None:
+    def check(self, now: float) -> str | None:
         """Return why the session may not go on, as a sentence; None if it may."""
         if now < self._due:
             return None
         try:
-            found = self._ask(self._principal.name)
+            person = self._ask(self._principal.name)
         except UnavailableError:
             self._due = now + RETRY_S
             if now < self._end:
@@ -111,4 +114,4 @@ class PersonWatch:
             )
         self._due = now + EVERY_S
         self._end = now + UNKNOWN_S
-        return objection(self._principal, self._key, found)
+        return objection(self._principal, self._key, person)

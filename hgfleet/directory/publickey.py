@@ -1,7 +1,7 @@
 """Public keys as OpenSSH writes them: strict reading, and the fingerprint.
 
-Stricter than sshd, which accepts options before a key: a key that came out of a directory with
-`command="..."` in front would replace the one thing that a session may run.
+Stricter than sshd, which accepts options before a key: a key from a directory with `command="..."`
+in front would replace the forced command, the only thing that a session may run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _POINT_BYTES: Final = {"nistp256": 65, "nistp384": 97, "nistp521": 133}
 
 
 class BadKeyError(HgfleetError):
-    """A text that is not one acceptable public key; `reason` is one word for the log."""
+    """A text that is not an acceptable public key; `reason` is a word for the log."""
 
     exit_code = 65
 
@@ -83,7 +83,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def parse(text: str, allowed: Collection[str] = KEY_TYPES) -> PublicKey:
-    """Read one line `type base64 [comment]`; raise BadKeyError for everything else."""
+    """Read a line `type base64 [comment]`; raise BadKeyError for everything else."""
     if len(text) > MAX_TEXT:
         raise BadKeyError("too-long", f"got a key of {len(text)} characters, at most {MAX_TEXT}")
     # Blanks are the only white space that is printable.
@@ -118,7 +118,7 @@ def _explain(text: str) -> NoReturn:
 
 
 def check(key_type: str, blob: str, allowed: Collection[str] = KEY_TYPES) -> PublicKey:
-    """Check a type and its base64 (sshd's %t and %k) and work out the fingerprint."""
+    """Check a type and its base64 (sshd's %t and %k) and compute the fingerprint."""
     if key_type not in allowed or key_type not in KEY_TYPES:
         raise BadKeyError("type", f"keys of type {key_type[:60]} are not allowed here")
     if len(blob) > MAX_TEXT:
@@ -129,13 +129,13 @@ def check(key_type: str, blob: str, allowed: Collection[str] = KEY_TYPES) -> Pub
 
 
 def decode(text: str) -> bytes:
-    """Undo base64. One key, one spelling: else two texts would have the same fingerprint."""
+    """Decode base64, canonical only: otherwise two texts would have the same fingerprint."""
     try:
         data = binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise BadKeyError("base64", f"the key is not base64 ({error})") from error
     if binascii.b2a_base64(data, newline=False).decode("ascii") != text:
-        raise BadKeyError("base64", "the key is base64 of an unusual spelling")
+        raise BadKeyError("base64", "the key is non-canonical base64")
     return data
 
 
@@ -147,7 +147,7 @@ def parts_of(key_type: str) -> int:
 def from_parts(
     key_type: str, parts: Iterable[bytes], allowed: Collection[str] = KEY_TYPES
 ) -> PublicKey:
-    """Put a key together from its parts, and check it."""
+    """Assemble a key from its parts, and check it."""
     fields = (key_type.encode("ascii"), *parts)
     data = b"".join(len(field).to_bytes(4, "big") + field for field in fields)
     return check(key_type, binascii.b2a_base64(data, newline=False).decode("ascii"), allowed)

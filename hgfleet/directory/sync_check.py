@@ -1,4 +1,4 @@
-"""State of a directory replica, decided from the newest changes that both servers know.
+"""State of a directory replica, derived from the newest changes on both servers.
 
 slapd copies the directory by itself (syncrepl), but does not notice when it is behind, and a
 replica that is behind admits revoked users. So a timer runs `hgfleet replica check` (sync_cli.py),
@@ -11,23 +11,24 @@ which compares the newest change of each server, `contextCSN`. A failed service 
 | lagging | a change has not arrived within `patience` | 71 | the provider first |
 | never-synchronised | the replica is still empty | 71 | the provider first |
 | ahead | the replica has a change that the provider does not have | 71 | the provider first |
-| other-entries | the same newest change, and other entries | 71 | the provider first |
+| other-entries | the same newest change, but different entries | 71 | the provider first |
 | refused | the provider answers, and refuses this account | 77 | the provider first |
 | clock | the newest change is from the future | 71 | the provider first |
 | replica-unreachable | this host's slapd does not answer | 69 | the provider first |
 
 "The provider first" is the file `stale_file`: while it exists, hgfleet-keys asks sockets of this
-host last. CSNs are compared with CSNs, both made by the provider's clock. The lag of a replica is
-measured by this host's clock since boot, from the first check that found the missing change.
+host last. CSNs are only compared with CSNs, both made by the provider's clock. The lag of a replica
+is measured by this host's clock since boot, from the first check that noticed the missing change.
 
-A provider that was restored from a backup is older than its replicas. They keep what came after the
-backup, and `contextCSN` is the same again once the provider has a later change. So the entries are
-compared too: their number, and a digest of `entryUUID` and `entryCSN` of each (`Content`). That is
-due after each change, at most once in COMPARE_SECONDS, every RECOMPARE_SECONDS, and in each check
-until a difference has gone.
+A provider that was restored from a backup is older than its replicas. The replicas keep the changes
+that came after the backup, and `contextCSN` is the same again once the provider has a later change.
+So the entries are compared too: their number, and a digest of `entryUUID` and `entryCSN` of each
+(`Content`). That is due after each change, at most once in COMPARE_SECONDS, every
+RECOMPARE_SECONDS, and in each check until there is no difference any more.
 
 A change from the future means that the provider's clock went wrong. Once the clock is right again,
-a replica takes new changes for old ones and ignores them, while both show the same `contextCSN`.
+a replica takes new changes for old changes and ignores them, although both servers show the same
+`contextCSN`.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ CLOCK_TOLERANCE: Final = timedelta(seconds=60)
 """How far the newest change may be ahead of this host's clock: more than NTP ever leaves apart."""
 
 COMPARE_SECONDS: Final = 60.0
-"""Between two comparisons of the entries while changes come."""
+"""Between two comparisons of the entries while changes arrive."""
 
 RECOMPARE_SECONDS: Final = 600.0
-"""Between two while none come."""
+"""Between two comparisons while no changes arrive."""
 
 IN_SYNC: Final = "in-sync"
 LAGGING: Final = "lagging"
@@ -72,7 +73,7 @@ EXIT_CODES: Final[Mapping[str, int]] = {
     REPLICA_AWAY: 69,
 }
 
-# As OpenLDAP writes it: time, number within it, server, number within an operation.
+# As OpenLDAP writes it: time, number within that time, server, number within an operation.
 _DIGITS: Final = 16
 _CSN: Final = re.compile(r"(\d{14}\.\d{6}Z)#([0-9a-f]{6})#([0-9a-f]{3})#([0-9a-f]{6})")
 
@@ -105,10 +106,10 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """State that one check keeps for the next.
+    """State that a check keeps for the next check.
 
-    The missing changes, since when they are, the newest change when the entries were compared last,
-    and when that was.
+    The missing changes, since when they are missing, the newest change at the last comparison of
+    the entries, and the time of that comparison.
     """
 
     state: str = ""
@@ -120,7 +121,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a check. `stale` says whether `stale_file` must exist; None leaves it alone."""
+    """Result of a check. `stale` says whether `stale_file` must exist; None leaves it as it is."""
 
     state: str
     stale: bool | None
@@ -134,16 +135,16 @@ class Verdict:
 
 
 def parse_csns(values: Sequence[str]) -> dict[str, str]:
-    """Return the newest change by server (there is one `contextCSN` for each that takes writes).
+    """Return the newest change by server (each server that takes writes has its `contextCSN`).
 
-    Raises ValueError for any other text. The texts have a fixed width, so they sort as they are.
+    Raises ValueError for any other text. The texts have a fixed width, so they sort by time.
     """
     result = {}
     for value in values:
-        found = _CSN.fullmatch(value)
-        if found is None:
+        match = _CSN.fullmatch(value)
+        if match is None:
             raise ValueError(f"contextCSN: got {value!r}, expected a change sequence number")
-        result[found[3]] = value
+        result[match[3]] = value
     return result
 
 
@@ -162,7 +163,7 @@ def content(entries: Iterable[tuple[bytes, bytes]]) -> Content:
 
 
 def is_due(before: Memory, csn: str, boot: float) -> bool:
-    """Whether the entries are to be compared, now that both servers have the newest change."""
+    """Whether the entries are due for a comparison, when both servers have the newest change."""
     waited = boot - before.compared_at
     if before.state != IN_SYNC or not before.compared or waited < 0:
         return True
@@ -170,7 +171,7 @@ def is_due(before: Memory, csn: str, boot: float) -> bool:
 
 
 def moment(csn: str) -> datetime:
-    """Return when a change was made, by the clock of the server that took it."""
+    """Return the time of a change, by the clock of the server that accepted it."""
     return datetime.strptime(csn.partition("#")[0], "%Y%m%d%H%M%S.%fZ").replace(tzinfo=UTC)
 
 
@@ -185,19 +186,20 @@ def decide(
 ) -> tuple[Verdict, Memory]:
     """Compare the answers of both servers. `boot` is in seconds since this host's boot.
 
-    `contents` are the entries, where they were read in this check. A replica that is ahead may have
-    got a change after the provider was asked: ask it again.
+    `contents` are the entries, if they were read in this check. A replica that is ahead may have
+    received a change after the provider was asked: the caller asks it again.
     """
     verdict, absent = _verdict(replica, provider, wall, contents, before.state)
     if contents is not None:
         before = replace(before, compared=contents.csn, compared_at=contents.boot)
     if verdict.state == PROVIDER_AWAY:
-        # Without the provider, the missing changes cannot be known to have arrived.
+        # Without the provider's answer, it is not known whether the missing changes have arrived.
         return verdict, replace(before, state=verdict.state)
     if not absent:
         fresh = Memory(verdict.state, compared=before.compared, compared_at=before.compared_at)
         return verdict, fresh
-    # The same change is still missing: the lag began then. Another one: the replica has moved.
+    # If the changes of the last check are still missing, the lag began then. If others are missing
+    # now, the replica has moved, and the lag begins again.
     held = replica if isinstance(replica, dict) else {}
     stuck = bool(before.missing and missing(held, before.missing))
     since = before.since if stuck else boot
@@ -220,7 +222,7 @@ def _verdict(
     if isinstance(provider, Exception):
         if not replica:
             return Verdict(NEVER, stale=True, detail=str(provider)), {}
-        # The replica is the best source left, so its trust stays as it was.
+        # The replica is the best source left, so it is trusted as before.
         return Verdict(PROVIDER_AWAY, stale=None, detail=str(provider)), {}
     absent = missing(replica, provider)
     if not replica:
@@ -243,6 +245,6 @@ def _verdict(
         )
         return Verdict(OTHER, stale=True, detail=detail), {}
     if contents is None and before in (AHEAD, OTHER):
-        detail = "not compared again: changes came meanwhile"
+        detail = "not compared again: changes arrived during the comparison"
         return Verdict(OTHER, stale=True, detail=detail), {}
     return Verdict(IN_SYNC, stale=False, detail=newest), {}

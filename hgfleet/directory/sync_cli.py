@@ -1,7 +1,7 @@
 """`hgfleet replica`: compare this host's copy of the directory with the provider.
 
-Reads `contextCSN` at both servers, and after changes `entryCSN` of all entries, has `sync_check`
-decide, logs, and creates or removes the file that sends key lookups to the provider.
+Reads `contextCSN` on both servers, and after changes `entryCSN` of all entries. `sync_check`
+decides. The command logs, and creates or removes the file that sends key lookups to the provider.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 CONFIG: Final = "/etc/hgfleet/replica.toml"
 
 EVERY: Final = 0.2
-"""Seconds between two looks at a replica that is behind."""
+"""Seconds between two checks of a replica that is behind."""
 
 CONTENT_SECONDS: Final = 20.0
-"""For the entries of one server: 10,000 users take a second."""
+"""For the entries of a single server: 10,000 users take a second."""
 
 TRIES: Final = 3
-"""Comparisons of the entries in one check, while changes come."""
+"""Comparisons of the entries in a check, while changes arrive."""
 
 _Answer = TypeVar("_Answer")
 
@@ -88,7 +88,7 @@ def load_config(path: str) -> Config:
 
 
 def parse(table: Table) -> Config:
-    """Take the settings; all of them must be there, because the role writes all."""
+    """Read the settings; all of them are required, because the role writes all of them."""
     return Config(
         replica=table.text("replica"),
         provider=table.text("provider"),
@@ -115,12 +115,12 @@ def read_replica(settings: Config) -> dict[str, str]:
 def read_provider(settings: Config) -> dict[str, str]:
     """Return the provider's CSNs; raise UnreachableError or RefusedError."""
     with _opened(settings, settings.provider, settings.timeout) as asked:
-        found = _csns(asked, settings, settings.provider)
-    if not found:
+        csns = _csns(asked, settings, settings.provider)
+    if not csns:
         raise RefusedError(
             f"{settings.provider} shows {settings.bind_dn} no contextCSN of {settings.suffix}"
         )
-    return found
+    return csns
 
 
 def read_content(settings: Config, uri: str) -> Content:
@@ -135,11 +135,11 @@ def _entries(asked: Any, suffix: str) -> Iterator[tuple[bytes, bytes]]:
     names = ["entryUUID", "entryCSN"]
     number = asked.search_ext(suffix, ldap.SCOPE_SUBTREE, "(entryUUID=*)", names)
     while True:
-        kind, found = asked.result(number, all=0, timeout=CONTENT_SECONDS)
+        kind, results = asked.result(number, all=0, timeout=CONTENT_SECONDS)
         if kind == ldap.RES_SEARCH_RESULT:
             return
         if kind == ldap.RES_SEARCH_ENTRY:
-            for _, entry in found:
+            for _, entry in results:
                 uuid, csn = (b"".join(entry.get(name, ())) for name in names)
                 yield uuid, csn
 
@@ -152,7 +152,7 @@ def _password(settings: Config) -> str:
 
 @contextlib.contextmanager
 def _opened(settings: Config, uri: str, timeout: float) -> Iterator[Any]:
-    """Connect and bind; what goes wrong until the end is UnreachableError or RefusedError."""
+    """Connect and bind; every failure until the end is UnreachableError or RefusedError."""
     password = "" if uri == settings.replica else _password(settings)
     connection.isolate()
     ldap: Any = importlib.import_module("ldap")
@@ -191,10 +191,10 @@ def _csns(asked: Any, settings: Config, uri: str) -> dict[str, str]:
         raise RefusedError(f"{uri}: {error}") from error
 
 
-def look(
+def examine(
     settings: Config, before: Memory, patience: float, *, whole: bool = False
 ) -> tuple[Verdict, Memory]:
-    """Ask both, and give a replica that is behind `patience` seconds to catch up.
+    """Ask both servers, and give a replica that is behind `patience` seconds to catch up.
 
     The entries are compared when that is due, and always with `whole`.
     """
@@ -204,13 +204,13 @@ def look(
         replica = _attempt(read_replica, settings)
         verdict, memory = _decide(replica, provider, before)
         if verdict.state == AHEAD:
-            # The change may have come after the provider was asked.
+            # The change may have arrived after the provider was asked.
             provider = _attempt(read_provider, settings)
             verdict, memory = _decide(replica, provider, before)
         if verdict.behind is None or time.monotonic() >= deadline:
             break
         time.sleep(EVERY)
-        # The lag counts from the first look that found the change missing.
+        # The lag counts from the first check that found the change missing.
         before = memory
     csn = max(provider.values(), default="") if isinstance(provider, dict) else ""
     if verdict.state not in (IN_SYNC, OTHER) or not (whole or is_due(before, csn, _boot())):
@@ -219,14 +219,14 @@ def look(
 
 
 def _compare(settings: Config, before: Memory) -> tuple[Verdict, Memory]:
-    """Compare the entries of both servers, at one newest change of both.
+    """Compare the entries of both servers, at the same newest change of both.
 
-    A change that reaches the replica while its entries are read makes a difference once.
+    If a change reaches the replica while its entries are read, a second comparison is made.
     """
     for number in range(TRIES):
         first = _attempt(read_provider, settings)
-        there = _attempt(lambda one: read_content(one, one.provider), settings)
-        here = _attempt(lambda one: read_content(one, one.replica), settings)
+        there = _attempt(lambda config: read_content(config, config.provider), settings)
+        here = _attempt(lambda config: read_content(config, config.replica), settings)
         replica, provider = _attempt(read_replica, settings), _attempt(read_provider, settings)
         contents = None
         if isinstance(there, Exception):
@@ -266,14 +266,14 @@ def _attempt(
 
 
 def load_memory(path: str) -> Memory:
-    """Return the state of the last check; an empty one where there is none, or a damaged file."""
+    """Return the state of the last check; an empty state if the file is missing or damaged."""
     try:
         data = json.loads(Path(path).read_text("utf-8"))
         return Memory(
             str(data["state"]),
             data["missing"],
             float(data["since"]),
-            # A check of the release before compared no entries.
+            # Checks of an older release did not compare entries.
             str(data.get("compared", "")),
             float(data.get("compared_at", 0.0)),
         )
@@ -287,7 +287,7 @@ def save_memory(path: str, memory: Memory) -> None:
 
 
 def mark(path: str, stale: bool | None) -> bool:
-    """Create or remove the file that sends lookups to the provider; tell if it is there."""
+    """Create or remove the file that sends lookups to the provider; return whether it exists."""
     file = Path(path)
     if stale:
         file.touch()
@@ -313,17 +313,17 @@ def priority(verdict: Verdict, before: Memory) -> str:
     """Return the prefix of a line's priority in the journal (sd-daemon(3))."""
     if verdict.state != IN_SYNC:
         return "<4>"
-    # A replica that stays in sync is worth a notice once.
+    # A replica that stays in sync is worth a notice only once.
     return "<6>" if before.state == IN_SYNC else "<5>"
 
 
 _SENTENCES: Final[Mapping[str, str]] = {
     IN_SYNC: "The replica of this host has every change that {provider} has.",
-    LAGGING: "The replica of this host lacks a change that {provider} has, for {behind:.0f} s now.",
+    LAGGING: "The replica of this host has missed a change of {provider} for {behind:.0f} s now.",
     NEVER: "The replica of this host has never been synchronised with {provider}.",
     AHEAD: "The replica of this host has a change that {provider} does not have: was the provider "
-    "restored from a backup? Make the replica anew (runbook hgfleet-replica-check).",
-    OTHER: "The replica of this host has other entries than {provider}: make it anew (runbook "
+    "restored from a backup? Rebuild the replica (runbook hgfleet-replica-check).",
+    OTHER: "The replica of this host has other entries than {provider}: rebuild it (runbook "
     "hgfleet-replica-check).",
     CLOCK: "The newest change of {provider} is from the future; others may be ignored until then.",
     REFUSED: "{provider} answers, but refuses the replica's account {bind_dn}.",
@@ -361,7 +361,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check = commands.add_parser(
         "check",
         help="compare, log, and choose the server that key lookups ask first (for the timer)",
-        description="Compare, give a replica that is behind a few seconds, log one line, create or"
+        description="Compare, give a replica that is behind a few seconds, log a line, create or"
         " remove the file that makes key lookups ask the provider first.",
         epilog=codes,
     )
@@ -370,7 +370,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _status(options: argparse.Namespace) -> int:
     settings = load_config(options.config)
-    verdict, _ = look(settings, load_memory(settings.state_file), patience=0, whole=True)
+    verdict, _ = examine(settings, load_memory(settings.state_file), patience=0, whole=True)
     print(sentence(verdict, settings))
     if Path(settings.stale_file).exists():
         print(f"Key lookups ask {settings.provider} first ({settings.stale_file} is there).")
@@ -381,7 +381,7 @@ def _check(options: argparse.Namespace) -> int:
     settings = load_config(options.config)
     before = load_memory(settings.state_file)
     begin = time.monotonic()
-    verdict, memory = look(settings, before, settings.patience)
+    verdict, memory = examine(settings, before, settings.patience)
     stale = mark(settings.stale_file, verdict.stale)
     save_memory(settings.state_file, memory)
     line = event(verdict, settings, time.monotonic() - begin, stale=stale)

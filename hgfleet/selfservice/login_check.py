@@ -43,5 +43,5 @@ def check(
         age=person_watch.login_age(login, time.time()),
         now=now,
     )
-    if sentence := watch.look(now):
+    if sentence := watch.check(now):
         raise AccessDeniedError(f"Nothing was done: {sentence}.")

@@ -377,7 +377,7 @@ def test_the_suite_of_access_checks_finds_what_is_wrong(host: Host, suffix: str)
     check = {"who": keys, "entry": anybody, "allowed": ["uid/read"], "denied": ["mail/read"]}
     asked = "printf %%s %s | hgfleet directory access"
     right = host.run(asked, json.dumps([check]))
-    assert (right.rc, right.stdout) == (0, "2 answers as they should be\n"), right.stderr
+    assert (right.rc, right.stdout) == (0, "2 answers as expected\n"), right.stderr
     wrong = host.run(asked, json.dumps([check | {"denied": ["uid/search"]}]))
     assert wrong.rc == 1
     assert f"{keys} may uid/search of {anybody}; expected: may not" in wrong.stderr

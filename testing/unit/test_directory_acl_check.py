@@ -110,7 +110,7 @@ def test_the_command_counts_or_fails(
 ) -> None:
     slapacl(RIGHT, 0)
     assert cli.main(["directory", "access"]) == 0
-    assert capsys.readouterr().out == "3 answers as they should be\n"
+    assert capsys.readouterr().out == "3 answers as expected\n"
     slapacl(RIGHT.replace("mail: DENIED", "mail: ALLOWED"), 0)
     assert cli.main(["directory", "access"]) == 1
     assert "may mail/read" in capsys.readouterr().err

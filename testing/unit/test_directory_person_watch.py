@@ -51,19 +51,19 @@ def test_what_a_session_knows_is_less_than_a_minute_old() -> None:
 def test_the_directory_is_asked_at_most_once_in_a_while() -> None:
     directory = Directory()
     session = watch(directory)
-    assert session.look(1000 + EVERY_S - 1) is None
+    assert session.check(1000 + EVERY_S - 1) is None
     assert directory.asked == 0
     for second in range(100):
-        assert session.look(1000 + EVERY_S + second / 10) is None
+        assert session.check(1000 + EVERY_S + second / 10) is None
     assert directory.asked == 1
-    assert session.look(1000 + 2 * EVERY_S) is None
+    assert session.check(1000 + 2 * EVERY_S) is None
     assert directory.asked == 2
 
 
 @pytest.mark.parametrize(("age", "asked"), [(0, 0), (EVERY_S - 1, 0), (EVERY_S, 1), (NEVER, 1)])
 def test_the_age_counts_from_the_login(age: float, asked: int) -> None:
     directory = Directory()
-    assert watch(directory, age).look(1000) is None
+    assert watch(directory, age).check(1000) is None
     assert directory.asked == asked
 
 
@@ -71,8 +71,8 @@ def test_a_person_who_is_disabled_ends_the_session() -> None:
     directory = Directory()
     session = watch(directory)
     directory.found = PersonState("disabled")
-    assert session.look(1001) is None
-    assert "may not use this service" in str(session.look(1000 + EVERY_S))
+    assert session.check(1001) is None
+    assert "may not use this service" in str(session.check(1000 + EVERY_S))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_directory_that_is_away_ends_the_session_in_the_end(age: float, left: 
     directory = Directory()
     directory.found = None
     session = watch(directory, age)
-    assert session.look(1000 + left - 1) is None
-    assert session.look(1000 + left + RETRY_S) is not None
+    assert session.check(1000 + left - 1) is None
+    assert session.check(1000 + left + RETRY_S) is not None
 
 
 def test_a_directory_that_is_away_is_asked_again_soon_but_not_at_each_command() -> None:
@@ -91,14 +91,14 @@ def test_a_directory_that_is_away_is_asked_again_soon_but_not_at_each_command() 
     directory.found = None
     session = watch(directory, EVERY_S)
     for second in range(int(RETRY_S)):
-        assert session.look(1000 + second) is None
+        assert session.check(1000 + second) is None
     assert directory.asked == 1
     directory.found = GOOD
-    assert session.look(1000 + RETRY_S) is None
-    assert session.look(1000 + RETRY_S + EVERY_S - 1) is None
+    assert session.check(1000 + RETRY_S) is None
+    assert session.check(1000 + RETRY_S + EVERY_S - 1) is None
     assert directory.asked == 2
     directory.found = None
-    assert session.look(1000 + RETRY_S + UNKNOWN_S - 1) is None
+    assert session.check(1000 + RETRY_S + UNKNOWN_S - 1) is None
 
 
 @pytest.mark.parametrize(

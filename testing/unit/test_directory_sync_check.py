@@ -293,12 +293,12 @@ def test_a_replica_that_catches_up_in_time_is_no_alarm(
     tmp_path: Path, answers: dict[str, object]
 ) -> None:
     answers.update(replica=[OLD, OLD, NEW], provider=NEW)
-    verdict, _ = sync_cli.look(config(tmp_path), Memory(), patience=30)
+    verdict, _ = sync_cli.examine(config(tmp_path), Memory(), patience=30)
     assert verdict.state == "in-sync"
 
 
 def look(folder: Path, before: Memory | None = None, *, whole: bool = False) -> str:
-    verdict, _ = sync_cli.look(config(folder), before or Memory(), patience=0, whole=whole)
+    verdict, _ = sync_cli.examine(config(folder), before or Memory(), patience=0, whole=whole)
     return verdict.state
 
 
@@ -339,7 +339,7 @@ def test_changes_that_come_all_the_while_are_no_difference(
     first, second, third, last = moments
     provider = [first, first, second, second, third, third, last]
     answers.update(replica=list(moments), provider=provider, ldapi=content(PEOPLE[:1]))
-    verdict, memory = sync_cli.look(config(tmp_path), Memory("in-sync"), patience=0)
+    verdict, memory = sync_cli.examine(config(tmp_path), Memory("in-sync"), patience=0)
     assert (verdict.state, memory.compared) == ("in-sync", "")
 
 
@@ -383,7 +383,7 @@ def test_status_says_the_same_and_changes_nothing(
     path = write(tmp_path)
     answers.update(provider=NEW)
     assert cli.main(["replica", "--config", path, "status"]) == 71
-    assert "lacks a change that ldaps://ldap1.example.org has" in capsys.readouterr().out
+    assert "has missed a change of ldaps://ldap1.example.org for" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["replica.toml"]
 
 
