@@ -1,18 +1,18 @@
-"""The decision: tokens, passwords, limits and short caches together.
+"""The decision about a sign-in, by tokens, passwords, limits and short caches.
 
-Two answers are reused for a moment:
+Two answers are cached for a moment:
 
 - that a person exists, is enabled and has these groups: for 1 s, so a disabled person is refused
   from the first request after that;
-- that a password was right: for 60 s, so a clone, which is several requests, costs one bind. A
-  password that was replaced lives that long, unless another person has got the name.
+- that a password was right: for 60 s, so a clone, which is several requests, costs a single bind. A
+  replaced password stays valid that long, unless another person has got the name.
 
-A right password is remembered as an HMAC under a key that this process made and that dies with it.
-A wrong one is not remembered: it costs the same each time.
+A right password is cached as an HMAC under a key that this process made and never writes down.
+A wrong password is not cached: it costs the same each time.
 
 A refusal takes as long whether the person exists or not: the directory is asked to bind in both
-cases, and the answer says how long the worker has to wait until a fixed time has passed. It waits
-there without a slot, so refusals do not keep others from signing in.
+cases, and the answer says how long the worker has to wait until a fixed time has passed. The worker
+waits without a slot, so refusals do not keep others from signing in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """Check a password, also for a name without an entry; raise UnavailableError."""
 
     class TokenStore(Protocol):
-        """Where tokens are looked up."""
+        """The store of the tokens."""
 
         def find(self, secret: str) -> tuple[str, tokens.Token] | None:
             """Find id and token of a secret; raise TokensError."""
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 PERSON_S: Final = 1.0
 PASSWORD_S: Final = 60.0
 REFUSAL_S: Final = 0.3
-"""How long a refusal takes at least; more than the directory needs on a good day."""
+"""How long a refusal takes at least; more than the directory normally needs."""
 
 MOST_REMEMBERED: Final = 10_000
-"""People, and passwords that were right."""
+"""Cached people, and cached right passwords."""
 
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 K = TypeVar("K")
@@ -71,11 +71,11 @@ class Entry(NamedTuple):
     dn: str
     groups: frozenset[str]
     person_id: str = ""
-    """The entryUUID; "" where the directory does not tell it."""
+    """The entryUUID; "" if the directory does not give it."""
 
 
 class Decision(NamedTuple):
-    """The answer for the worker, and details for the log alone."""
+    """The answer for the worker, and details for the log only."""
 
     answer: protocol.Answer
     reason: str
@@ -105,7 +105,7 @@ class Authenticator:
         self._passwords: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
     def answer(self, question: protocol.Question) -> Decision:
-        """Decide. Raises for no question of a client and no failure of the directory."""
+        """Decide. Neither a client's question nor a failure of the directory makes it raise."""
         started = self._clock()
         try:
             decision = self._decide(question)
@@ -127,9 +127,9 @@ class Authenticator:
     # Tokens
 
     def _by_token(self, question: protocol.Question, address: str) -> Decision:
-        found = self._store.find(question.secret)
-        if found is not None:
-            identity, token = found
+        match = self._store.find(question.secret)
+        if match is not None:
+            identity, token = match
             if hmac.compare_digest(token.owner.encode(), question.user.encode("utf-8", "replace")):
                 if not token.is_valid(self._today()):
                     return self._invalid("expired", address, token.owner, identity)
@@ -139,7 +139,7 @@ class Authenticator:
                 if token.owner_id and not entry.person_id:
                     raise UnavailableError(
                         f"no entryUUID of {entry.name}, and token {identity} is of a person with "
-                        "one; let this account read it"
+                        "an entryUUID; let this account read it"
                     )
                 if not Principal(entry.name, person_id=entry.person_id).owns(token):
                     return self._invalid("another-person", address, token.owner, identity)
@@ -154,7 +154,7 @@ class Authenticator:
     def _invalid(
         self, reason: str, address: str, person: str, token: str | None = None
     ) -> Decision:
-        """Refuse a secret that was right once, or do not even refuse it again."""
+        """Refuse a secret that was right once; too many such tries are throttled."""
         key = f"token:{token}" if token else f"person:{person}"
         with self._lock:
             attempt = self._limits.begin_invalid(key, address, self._clock())
@@ -181,7 +181,7 @@ class Authenticator:
         if isinstance(attempt, float):
             return _throttled(attempt, self._existing(name))
         try:
-            # No person has a name of another form, so the directory need not see it.
+            # Every name of a person has this form, so the directory need not see any other text.
             entry = self._person(name) if _NAME.fullmatch(name) else None
             # Not even an empty password reaches a bind: it would be anonymous, and succeed.
             is_right = bool(password) and self._directory.is_password(entry, password)
@@ -199,7 +199,7 @@ class Authenticator:
         return _is(entry)
 
     def _was_right(self, remembered: bytes) -> str | None:
-        """Return the id of the person whose password it was a moment ago; None without one."""
+        """Return the id of the person whose password was right a moment ago, or None."""
         with self._lock:
             when, person_id = self._passwords.get(remembered, (0.0, None))
             if person_id is not None and self._clock() - when > PASSWORD_S:

@@ -1,4 +1,4 @@
-"""The web workers' end: a client of the daemon that never occupies all threads of a worker."""
+"""The client of the daemon in the web workers, which never occupies all threads of a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_S: Final = 10.0
 """Seconds; longer than the daemon gives the directory."""
 
 AGAIN_S: Final = 2.0
-"""How long a question about a person who was let in waits for these (seconds): the request has
+"""How long a question about a person who was let in waits for a slot (seconds): the request has
 waited already."""
 
 QUEUE_S: Final = 0.05
@@ -32,14 +32,14 @@ that public requests need."""
 
 
 class NotAskedError(UnavailableError):
-    """There was no room for a question; the daemon may be well."""
+    """No slot was free for a question; the daemon itself may be fine."""
 
 
 class AuthClient:
     """Asks the daemon, at most `calls` questions at a time. Safe in threads.
 
-    An address has at most half of these, so that another one finds room. As many refusals again
-    wait until they are told. With more, a refused client gets no answer instead of a thread.
+    An address has at most half of the slots, so that other addresses find a free slot. As many
+    refusals may wait for their time. If more wait, a refused client gets no answer at once.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class AuthClient:
         self._asking: Counter[str] = Counter()
 
     def ask(self, question: Question) -> Answer:
-        """Ask about one name and secret. Raises UnavailableError without an answer.
+        """Ask about a name and its secret. Raises UnavailableError without an answer.
 
         A refusal comes after the time that the daemon has set for it.
         """
@@ -71,8 +71,8 @@ class AuthClient:
     def again(self, question: Question) -> Answer:
         """Ask about a secret that was right a while ago; raise UnavailableError without an answer.
 
-        A refusal comes at once, since it is no news of a guess. NotAskedError: the questions of the
-        client's own address, or of all, took the time.
+        A refusal comes at once, since it reveals nothing to a client that guesses. NotAskedError:
+        other questions of the client's address, or of all clients, took the time.
         """
         return self._answer(question, AGAIN_S)
 
@@ -80,7 +80,7 @@ class AuthClient:
         try:
             line = protocol.write_question(question)
         except protocol.ProtocolError:
-            # Longer than any name or password can be.
+            # The line is longer than any name and password can make it.
             return protocol.Refused()
         with self._slot(limits.source(question.client), patience):
             try:

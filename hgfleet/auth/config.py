@@ -35,7 +35,7 @@ def load(path: Path = CONFIG) -> Config:
 
 
 def parse(table: Table) -> Config:
-    """Take the settings out of auth.toml; raise ConfigurationError."""
+    """Read the settings of auth.toml; raise ConfigurationError."""
     uris = table.texts("uris")
     for uri in uris:
         if not uri.startswith(connection.SCHEMES):

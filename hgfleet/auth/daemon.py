@@ -1,19 +1,19 @@
 """hgfleet-auth: authenticate the name and the secret of a web request.
 
 systemd hands it the socket (/run/hgfleet-auth/socket, for the group hgweb) and the password of its
-directory account ($CREDENTIALS_DIRECTORY/bind); the rest is in /etc/hgfleet/auth.toml. One line in
-the journal for each question:
+directory account ($CREDENTIALS_DIRECTORY/bind); the rest is in /etc/hgfleet/auth.toml. Each
+question is a line in the journal:
 
     event=auth decision=allow reason=ok person=alice via=token token=k3v9x2ab client=192.0.2.7 ...
 
 | reason | means |
 | --- | --- |
-| ok | a person; `via` says by what |
+| ok | a person signed in; `via` is `token` or `password` |
 | password | a wrong password, or an unknown name (which is then not logged) |
-| token | no such token, or one of another person |
+| token | the token does not exist, or belongs to another person |
 | expired | a token past its time |
 | disabled | a right secret of a person who is disabled or deleted |
-| another-person | a token of a former person, whose name another one has now |
+| another-person | a token of a former person, whose name belongs to another person now |
 | throttled | not checked: too many wrong secrets before |
 | directory: ..., tokens: ... | not decided, because of this failure |
 
@@ -68,7 +68,7 @@ class Server(LineServer):
 
 
 def describe(decision: Decision, client: str, seconds: float) -> str:
-    """Write the line of one question; nothing in it is secret."""
+    """Write the log line of a question; nothing in it is secret."""
     answer = decision.answer
     return logfmt.line(
         "auth",
@@ -100,11 +100,11 @@ def serve() -> None:
 
 
 def probe(password_file: Path) -> None:
-    """Ask every server, and say how long it took; raises UnavailableError if none answers."""
+    """Ask every server, and print how long it took; raises UnavailableError if none answers."""
     results = LdapDirectory(config.load(), connection.read_password(str(password_file))).probe()
     for uri, problem, seconds in results:
         print(f"{uri} {problem or 'answers'} after {seconds:.3f} s")
-    # One dead replica is a matter for monitoring; that none answers stops a deploy.
+    # A single dead replica is a matter for monitoring; a deploy stops if no server answers.
     if all(problem for _, problem, _ in results):
         raise UnavailableError("no server of the directory answers")
 

@@ -1,11 +1,11 @@
-"""People, passwords and groups, asked of the directory by LDAP.
+"""People, passwords and groups, looked up in the directory by LDAP.
 
-The daemon binds as its own account, which may see who is enabled and in which groups, and binds
-once more as the person to check a password, over a connection of its own that ends with it. It
-reads no password, and neither does the directory give one out.
+The daemon binds as its own account, which may see who is enabled and in which groups. To check a
+password, it binds as the person over a separate connection, which ends with the check. The daemon
+reads no password, and the directory gives none out.
 
-Servers are asked in their order; one that did not answer is asked last for a few seconds, so that a
-dead one does not cost each request its timeout. The first that answers decides, be it yes or no.
+Servers are asked in their order. A server that did not answer is asked last for a few seconds, so
+that a dead server does not cost each request its timeout. The first answer decides, yes or no.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BUDGET_S: Final = 6.0
 """No further server is asked after that time (seconds); the worker waits a little longer."""
 
 IDLE_S: Final = 30.0
-"""A connection that was not used for so long is not used again: servers close idle ones."""
+"""A connection that was idle for so long is not used again: servers close idle connections."""
 
 MOST_IDLE: Final = 16
 
@@ -67,7 +67,7 @@ class LdapDirectory:
         return self._ask(lambda uri: self._person_at(uri, name))
 
     def is_password(self, entry: Entry | None, password: str) -> bool:
-        """Bind as the person, or as one who does not exist; raise UnavailableError."""
+        """Bind as the person, or as a person who does not exist; raise UnavailableError."""
         dn = bound_as(entry, self._config.people_base)
         is_right = self._ask(lambda uri: self._binds(uri, dn, password))
         return is_right and entry is not None
@@ -85,16 +85,16 @@ class LdapDirectory:
             results.append((uri, problem, self._clock() - started))
         return results
 
-    # One server
+    # A single server
 
     def _person_at(self, uri: str, name: str) -> Entry | None:
-        found = self._search(
+        results = self._search(
             uri,
             self._config.people_base,
             f"(&(objectClass=person)(uid={escape(name)}))",
             ["uid", entries.ENTRY_UUID, "pwdAccountLockedTime"],
         )
-        person = person_of(found, name)
+        person = person_of(results, name)
         if person is None:
             return None
         dn, person_id = person
@@ -133,7 +133,8 @@ class LdapDirectory:
             try:
                 return self._search_with(connection, uri, base, filter_, attributes)
             except ldap.LDAPError:
-                # The server may have closed it meanwhile; a new one tells.
+                # The server may have closed the idle connection; a new connection shows whether it
+                # answers.
                 connection = None
         try:
             connection = self._connect(uri)
@@ -152,7 +153,7 @@ class LdapDirectory:
         with self._lock:
             if len(self._idle[uri]) < MOST_IDLE:
                 self._idle[uri].append((self._clock(), connection))
-        # Without a DN: a referral to another server, which is not followed.
+        # An entry without a DN is a referral to another server, which is not followed.
         return [(dn, entry) for dn, entry in result if dn is not None]
 
     def _take_idle(self, uri: str) -> Any:
@@ -199,22 +200,22 @@ class LdapDirectory:
 
 
 def order(uris: Sequence[str], failed: set[str]) -> list[str]:
-    """The servers in the order to ask: as configured, those that just failed behind."""
+    """The servers in the order to ask: as configured, and servers that just failed last."""
     return sorted(uris, key=failed.__contains__)  # which is stable
 
 
 def bound_as(entry: Entry | None, people_base: str) -> str:
-    """Return the DN of a bind; for a name without an entry one that is nobody's.
+    """Return the DN of a bind; a name without an entry gets a DN that no person has.
 
-    The provider logs binds, and such a name may be a password that was typed into the wrong field.
+    The provider logs binds, and a name without an entry may be a password in the wrong field.
     """
     return f"uid={NOBODY},{people_base}" if entry is None else entry.dn
 
 
-def person_of(found: Found, name: str) -> tuple[str, str] | None:
-    """The DN and the person id of the one enabled person of exactly this name, or None."""
+def person_of(results: Found, name: str) -> tuple[str, str] | None:
+    """The DN and the person id of the only enabled person of exactly this name, or None."""
     try:
-        found_name, dn, attributes = entries.person_of(found)
+        found_name, dn, attributes = entries.person_of(results)
     except entries.DeniedError:
         return None
     return (dn, entries.person_id_of(attributes)) if found_name == name else None

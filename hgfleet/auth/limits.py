@@ -1,25 +1,24 @@
-"""How often a secret may be tried: arithmetic over a clock that the caller reads.
+"""How often a secret may be tried: arithmetic with times that the caller reads.
 
-Only refused secrets count: a try is charged before the directory is asked, so that many at a time
-cannot slip through, and given back if the secret was right.
+Only refused secrets count: a try is charged before the directory is asked, so that many tries at
+once cannot slip through, and the charge is undone if the secret was right.
 
-- A person at an address where their password was right in the last 30 days: to that person at that
-  address.
-- Another person, or another address: to the address, and to the person.
-- An expired token, a token or password of a disabled person: to that secret at that address.
+- A person at an address where their password was right in the last 30 days: charged to that person
+at that address. - Another person, or another address: charged to the address, and to the person. -
+An expired token, a token or password of a disabled person: charged to that secret at that address.
 
-So a flood against one person, from however many addresses, uses up the tries of unfamiliar
-addresses for that person, and no more: the person still gets in from where they usually work, and
+So a flood of guesses against a person, from however many addresses, only uses up that person's
+tries from unfamiliar addresses. The person still gets in from their usual addresses, and from
 everywhere with a token, because a right token is never throttled (200 random bits cannot be
-guessed, and checking one costs nothing). The cost: during such a flood, a person at a new address
-needs a token.
+guessed, and checking a token costs nothing). The cost: during such a flood, a person at a new
+address needs a token.
 
-Likewise one address that many people share: a colleague's broken script uses up the tries of people
-who are new there, which those who usually work there do not need.
+The same holds for an address that many people share: a colleague's broken script uses up the tries
+of people who are new at the address. People who usually work there do not need those.
 
-A bucket is one number, the time at which it will be full again (the generic cell rate algorithm).
-The least recently used ones are forgotten: to make this forget one name, an attacker has to try ten
-thousand others, each of which is charged to an address.
+A bucket is a single number, the time at which it will be full again (the generic cell rate
+algorithm). The least recently used buckets are forgotten: to have a name's bucket forgotten, an
+attacker has to try ten thousand other names, each of which is charged to an address.
 """
 
 from __future__ import annotations
@@ -33,33 +32,33 @@ if TYPE_CHECKING:
 
 
 class Rate(NamedTuple):
-    """`burst` tries at once, then one more every `seconds`."""
+    """`burst` tries at once, then a further try every `seconds`."""
 
     burst: int
     seconds: float
 
 
 ADDRESS: Final = Rate(burst=20, seconds=6)
-"""Unfamiliar people at one address: enough for an office where some mistype."""
+"""Unfamiliar people at an address: enough for an office where some people mistype."""
 
 PERSON: Final = Rate(burst=20, seconds=30)
-"""One person, tried from all unfamiliar addresses: 2,900 guesses a day."""
+"""A person, tried from all unfamiliar addresses: 2,900 guesses a day."""
 
 FAMILIAR: Final = Rate(burst=10, seconds=15)
-"""A person at an address of theirs."""
+"""A person at a familiar address."""
 
 MOST_BUCKETS: Final = 10_000
-"""Of each kind, about 2 MB."""
+"""Buckets of each kind; 10,000 take about 2 MB."""
 
 MOST_PEOPLE: Final = 20_000
 MOST_ADDRESSES: Final = 8
-"""Familiar addresses that are remembered of one person, and of how many people."""
+"""Familiar addresses that are remembered for each person; MOST_PEOPLE people are remembered."""
 
 FAMILIAR_S: Final = 30 * 86400.0
 
 
 class Buckets:
-    """Buckets of one rate, by key. Not safe in threads."""
+    """Buckets of a rate, by key. Not safe in threads."""
 
     def __init__(self, rate: Rate, most: int = MOST_BUCKETS) -> None:
         self._rate = rate
@@ -72,14 +71,14 @@ class Buckets:
         return max(0.0, full_at - now - (self._rate.burst - 1) * self._rate.seconds)
 
     def take(self, key: Hashable, now: float) -> None:
-        """Charge one try."""
+        """Charge a try."""
         full_at = max(self._full_at.pop(key, now), now)
         self._full_at[key] = full_at + self._rate.seconds
         while len(self._full_at) > self._most:
             self._full_at.popitem(last=False)
 
     def give_back(self, key: Hashable) -> None:
-        """Undo one charge."""
+        """Undo a charge."""
         if key in self._full_at:
             self._full_at[key] -= self._rate.seconds
 
@@ -106,7 +105,7 @@ class Limits:
         self._familiar: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
 
     def begin(self, person: str, address: str, now: float) -> Attempt | float:
-        """Charge a try of a password; or say in how many seconds one may be made."""
+        """Charge a try of a password, or return the seconds until a try may be made."""
         if self.is_familiar(person, address, now):
             charged: tuple[tuple[Buckets, Hashable], ...] = ((self._pairs, (person, address)),)
         else:
@@ -114,19 +113,19 @@ class Limits:
         return _charge(Attempt(person, address, charged), now)
 
     def begin_token(self, address: str, now: float) -> Attempt | float:
-        """Charge a token that is not right: to the address alone, for it names no person."""
+        """Charge a token that is not right: only to the address, because it names no person."""
         return _charge(Attempt("", address, ((self._addresses, address),)), now)
 
     def begin_invalid(self, secret: str, address: str, now: float) -> Attempt | float:
         """Charge a secret that was right once: expired, or of a disabled person.
 
-        To that secret at that address. It cannot be a guess, and other people at the address have
-        nothing to do with it: a forgotten job on a build host, for instance.
+        The charge is to that secret at that address. Such a try cannot be a guess, and other people
+        at the address have nothing to do with it: a forgotten job on a build host, for instance.
         """
         return _charge(Attempt("", address, ((self._invalid, (secret, address)),)), now)
 
     def succeeded(self, attempt: Attempt, now: float) -> None:
-        """Give the charge back, and remember from where the person works."""
+        """Undo the charge, and remember the address as familiar."""
         self.undone(attempt)
         addresses = self._familiar.pop(attempt.person, OrderedDict())
         addresses.pop(attempt.address, None)
@@ -138,12 +137,12 @@ class Limits:
             self._familiar.popitem(last=False)
 
     def undone(self, attempt: Attempt) -> None:
-        """Give the charge back: the try was not decided."""
+        """Undo the charge: the try was not decided."""
         for buckets, key in attempt.charged:
             buckets.give_back(key)
 
     def is_familiar(self, person: str, address: str, now: float) -> bool:
-        """Whether the person's password was right from there lately."""
+        """Whether the person's password was right from this address lately."""
         addresses = self._familiar.get(person)
         last = None if addresses is None else addresses.get(address)
         return last is not None and now - last < FAMILIAR_S
@@ -159,9 +158,9 @@ def _charge(attempt: Attempt, now: float) -> Attempt | float:
 
 
 def source(address: str) -> str:
-    """The unit of counting: an IPv4 address, an IPv6 /64 (one customer's network).
+    """The unit of counting: an IPv4 address, or an IPv6 /64 (a single customer's network).
 
-    All texts that are no address count as one.
+    All texts that are not an address count together.
     """
     try:
         parsed = ipaddress.ip_address(address)

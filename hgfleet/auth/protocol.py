@@ -1,14 +1,14 @@
-r"""The protocol between web workers and the daemon: one line of JSON each way, then the end.
+r"""The protocol between web workers and the daemon: a line of JSON each way, then the end.
 
     {"user": "alice", "secret": "...", "client": "192.0.2.7"}
     {"answer": "person", "name": "alice", "id": "b862b310-7ccc-103d-...",
      "groups": ["maintainers"], "via": "token"}
     {"answer": "refused"}                         a wrong name or secret, or a disabled person
-    {"answer": "throttled", "seconds": 12}        not checked; may be tried again then
+    {"answer": "throttled", "seconds": 12}        not checked; may be tried again after that
     {"answer": "unavailable"}                     the directory cannot be asked right now
 
-Both ends belong to the service, yet each checks the lines of the other: a question carries text of
-an anonymous client, and the answer decides who may read.
+Both ends belong to the service, yet each checks the other's lines: a question carries text of an
+anonymous client, and the answer decides who may read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_CLIENT: Final = 64
 
 
 MOST_AFTER: Final = 10.0
-"""Seconds until a refusal is told, at most."""
+"""Seconds until a refusal is passed on, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Question:
     client: str
 
     def __repr__(self) -> str:
-        # A secret must not come into a traceback or a log by accident.
+        # A secret must not get into a traceback or a log by accident.
         return f"Question(user={self.user!r}, client={self.client!r})"
 
 
@@ -59,14 +59,14 @@ class Person:
     groups: frozenset[str]
     via: str
     person_id: str = ""
-    """The entryUUID; "" where the directory does not tell it."""
+    """The entryUUID; "" if the directory does not give it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A refusal, the same for a wrong name, a wrong secret and a disabled person.
 
-    The client gets it `after` seconds, so that its time tells nothing either.
+    The client gets it `after` seconds, so that its time reveals nothing either.
     """
 
     after: float = field(default=0.0, compare=False)
@@ -88,7 +88,7 @@ Answer = Person | Refused | Throttled | Unavailable
 
 
 def write_question(question: Question) -> bytes:
-    """Render a question. Raises ProtocolError for one that is longer than any right one."""
+    """Render a question. Raises ProtocolError if it is longer than any valid question."""
     if (
         len(question.user) > MOST_USER
         or len(question.secret) > MOST_SECRET
@@ -113,8 +113,8 @@ def write_answer(answer: Answer) -> bytes:
     """Render an answer."""
     match answer:
         case Person(name, groups, via, person_id):
-            found = {"answer": "person", "name": name, "groups": sorted(groups), "via": via}
-            return write_line({**found, "id": person_id} if person_id else found)
+            fields = {"answer": "person", "name": name, "groups": sorted(groups), "via": via}
+            return write_line({**fields, "id": person_id} if person_id else fields)
         case Throttled(seconds):
             return write_line({"answer": "throttled", "seconds": seconds})
         case Refused(after):
@@ -130,27 +130,27 @@ def read_answer(line: bytes) -> Answer:
         case "person":
             groups = data.get("groups")
             if not isinstance(groups, list) or not all(isinstance(name, str) for name in groups):
-                raise ProtocolError("groups are no list of names")
+                raise ProtocolError("groups are not a list of names")
             name = _text(data, "name")
             if not name:
                 raise ProtocolError("a person without a name")
-            # A daemon of the release before says none.
+            # The daemon of an older release sends no id.
             person_id = data.get("id", "")
             if person_id and not names.is_person_id(person_id):
-                raise ProtocolError("an id of a person that is none")
+                raise ProtocolError("an id that is not a person id")
             return Person(name, frozenset(groups), _text(data, "via"), person_id)
         case "refused":
-            # A daemon of the release before waits itself.
+            # The daemon of an older release waits itself.
             after = data.get("after", 0.0)
             if isinstance(after, bool) or not isinstance(after, int | float):
-                raise ProtocolError("after is no number")
+                raise ProtocolError("after is not a number")
             if not 0 <= after <= MOST_AFTER:
-                raise ProtocolError("after is no time to wait")
+                raise ProtocolError("after is not a time to wait")
             return Refused(float(after))
         case "throttled":
             seconds = data.get("seconds")
             if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 0:
-                raise ProtocolError("seconds are no number")
+                raise ProtocolError("seconds are not a number")
             return Throttled(seconds)
         case "unavailable":
             return Unavailable()
@@ -166,5 +166,5 @@ def _parse(line: bytes, most: int) -> dict[str, Any]:
 def _text(data: dict[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str):
-        raise ProtocolError(f"{name} is no text")
+        raise ProtocolError(f"{name} is not a text")
     return value

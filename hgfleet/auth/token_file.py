@@ -5,13 +5,14 @@
      "owner_ids": {"k3v7x2ab": "b862b310-7ccc-103d-..."}, "generation": {"number": 7, "term": 1}}
 
 `owner_ids` has the person id of the owner (the entryUUID of the directory) by token: a token works
-for the person who made it, and not for a later one of that name. It stands apart because a mirror
-of the release before takes no token with a further value. `generation` says which version of the
-file it is (`core/generation.py`). A file without one, as a release before writes it, is an older
-one if it has a token that was removed: `.tokens-last.json` has the ids that were written last.
+for the person who made it, and not for a later person of the same name. It is separate because a
+mirror of an older release refuses a token with a further value. `generation` is the version of the
+file (`core/generation.py`). A file without a generation was written by an older release. It is
+older than the current file if it has a token that was removed: `.tokens-last.json` has the ids that
+were written last.
 
-The SSH shell writes it as the user hg; `hgfleet-auth` reads it as hgauth, and notices each change
-by the file's stat, so that a token is good, or no longer good, with the next request.
+The SSH shell writes the file as the user hg. `hgfleet-auth` reads it as hgauth, and notices each
+change by the file's stat, so that a token is valid, or no longer valid, with the next request.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ LARGEST_FILE: Final = 64 * 1024 * 1024
 """Bytes; 200,000 tokens."""
 
 LAST: Final = ".tokens-last.json"
-"""Beside the file: the ids in it as a writer of this release wrote it last, and when."""
+"""A file in the same folder: the ids that a writer of this release wrote last, and when."""
 
 _ID = re.compile(r"[a-z2-7]{8}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -65,7 +66,7 @@ def parse(text: str) -> Tokens:
         ids = data.get("owner_ids", {})
         return {name: _token(name, value, ids) for name, value in data["tokens"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TokensError(f"no file of tokens ({type(error).__name__})") from None
+        raise TokensError(f"not a file of tokens ({type(error).__name__})") from None
 
 
 def _token(name: str, value: dict[str, Any], ids: dict[str, Any]) -> Token:
@@ -93,7 +94,7 @@ def dump(tokens: Mapping[str, Token], version: Mapping[str, Any] = MappingProxyT
 
 
 def load(path: str = PATH) -> Tokens:
-    """Read the file; before the first token there is none. Raises TokensError."""
+    """Read the file; it does not exist before the first token. Raises TokensError."""
     try:
         with Path(path).open(encoding="utf-8") as file:
             return parse(file.read(LARGEST_FILE))
@@ -127,9 +128,9 @@ def update(
 ) -> Iterator[Tokens]:
     """Change the tokens in place, under a lock; the file is replaced at the end.
 
-    `renews` gives an existing file another generation also without a change, if that is due;
-    `epoch` is the file with the epoch of this primary. Raises TokensError, also for a file that is
-    older than before, and then the file has not changed.
+    `renews` gives an existing file another generation, if that is due, even without a change;
+    `epoch` is the file with the epoch of this primary. Raises TokensError, also if the file is
+    older than before; the file has not changed then.
     """
     with _locked(path) as folder:
         name, tokens = Path(path).name, load(path)
@@ -146,7 +147,7 @@ def update(
             writer.remember(text.encode())
             # The folder is setgid: the group that may read the file is the folder's group.
             files.replace_at(folder, name, text, mode=0o640, temporary=f"{name}.new")
-            files.replace_at(folder, LAST, _note(tokens), mode=0o640, durable=False)
+            files.replace_at(folder, LAST, _record(tokens), mode=0o640, durable=False)
             writer.done()
 
 
@@ -158,9 +159,9 @@ class Last(NamedTuple):
 
 
 def came_back(last: Last | None, tokens: Tokens) -> list[str]:
-    """Return the tokens that were there before the last ones were written, and not among these.
+    """Return tokens that were made before the last write, and that it did not write.
 
-    One that was made since is of a session of the release before.
+    A token that was made since then comes from a session of an older release.
     """
     if last is None:
         return []
@@ -171,12 +172,12 @@ def came_back(last: Last | None, tokens: Tokens) -> list[str]:
     ]
 
 
-def _note(tokens: Tokens) -> str:
+def _record(tokens: Tokens) -> str:
     return json.dumps({"tokens": sorted(tokens), "written": stamp_of(datetime.now(UTC))}) + "\n"
 
 
 def _last(path: str) -> Last | None:
-    """Return what was written last, None without it: after a crash it may be anything."""
+    """Return the last written ids; None if they cannot be read, as may happen after a crash."""
     try:
         data = json.loads(Path(path).with_name(LAST).read_bytes())
         return Last(frozenset(map(str, data["tokens"])), moment(data["written"]))
@@ -192,9 +193,9 @@ def renew(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: str = PATH, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the tokens count as the newest ones, also where mirrors have later ones: a new term.
+    """Make the tokens the newest, even if mirrors have later tokens: a new term.
 
-    A file that was removed, with all its tokens, is one without tokens from then on.
+    If the file was removed with all its tokens, a file without tokens is written.
     """
     name = Path(path).name
     if not os.path.lexists(path) and generation.read_beside(Path(path)).generation is None:
@@ -228,22 +229,22 @@ class Watched:
         if not is_token(secret):
             return None
         wanted = digest(secret)
-        found = self._current().get(wanted)
-        # A client cannot choose the hash freely, so the time of the dictionary tells nothing.
-        if found is None or not hmac.compare_digest(found[1].sha256, wanted):
+        match = self._current().get(wanted)
+        # A client cannot choose the hash freely, so the time of the dictionary reveals nothing.
+        if match is None or not hmac.compare_digest(match[1].sha256, wanted):
             return None
-        return found
+        return match
 
     def _current(self) -> dict[str, tuple[str, Token]]:
         with self._lock:
             try:
-                found = Path(self._path).stat()
+                status = Path(self._path).stat()
             except FileNotFoundError:
                 stamp: tuple[int, ...] = ()
             except OSError as error:
                 raise TokensError(f"{self._path}: {error.strerror}") from error
             else:
-                stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+                stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if stamp != self._stamp:
                 tokens = load(self._path)
                 self._by_hash = {token.sha256: (name, token) for name, token in tokens.items()}

@@ -1,8 +1,8 @@
 """Remove the tokens of people who may not use the service any more; bind tokens to their people.
 
-`hgfleet person disable` runs where the directory is, tokens are where SSH sessions run. Sign-in
+`hgfleet person disable` runs where the directory is, and tokens are where SSH sessions run. Sign-in
 refuses a disabled person with any token, yet a token that stays works again once the person is
-enabled. So the primary looks at the owners of its tokens every minute:
+enabled. So the primary checks the owners of its tokens every minute:
 
 ==============================  ==============================================================
 the directory says of an owner  the tokens
@@ -10,18 +10,18 @@ the directory says of an owner  the tokens
 enabled                         stay
 disabled                        are removed at once, for good
 missing                         are removed after `MISSING_S`, if the directory said so all that
-                                time, and knew another owner at each look
+                                time, and knew another owner at each check
 another person has the name     work no longer, and are removed after `MISSING_S`, unless most
-                                owners are others: then the directory was filled anew
-unclear, or nothing             stay, and the time of a missing owner begins anew
+                                owners are other people: then the directory was filled again
+unclear, or nothing             stay, and the time of a missing owner begins again
 ==============================  ==============================================================
 
-A token of a release before has no person id and is bound to the person of today whom the directory
-names, unless it is older than that person: then a former person of the name made it, and it is
-refused as one of another person (`Principal.owns`).
+A token of an older release has no person id. It is bound to the person of today with the name of
+its owner, unless it is older than that person: then a former person of the name made it, and it is
+refused like another person's token (`Principal.owns`).
 
-A directory that is empty knows no owner, and a replica that is being filled knows some: neither
-takes a token away, since a person who is only missing may come with the next entries.
+An empty directory knows no owner, and a replica that is being filled knows some. Neither removes a
+token, since a person who is only missing may come with the next entries.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 EVERY_S: Final = 60.0
 
 MOST_FAILURES: Final = 3
-"""Questions without an answer that end a look: each may take seconds. One of them may be about a
-person whose entries the directory does not give out."""
+"""Questions without an answer after which a check ends: each may take seconds. One of them may be
+about a person whose entries the directory does not give out."""
 
 MISSING_S: Final = 3600.0
 """A replica of some 10,000 people is filled in minutes."""
@@ -56,36 +56,37 @@ MISSING_S: Final = 3600.0
 ANOTHER: Final = "another-person"
 
 FEW: Final = 10
-"""Owners whose names others have: so many are always believed, more only while most stay."""
+"""Owners whose names others have: so many are always believed, more only if they are a minority."""
 
 REFILLED: Final = (
-    "{count} owners of tokens are other people than those of today, so their tokens work no longer "
-    "and stay for now; if the directory was filled anew, `hgfleet owners bind --all` binds them"
+    "{count} owners of tokens are not today's people of their names, so their tokens work no "
+    "longer and stay for now; if the directory was filled again, `hgfleet owners bind --all` "
+    "binds them"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Owners whose tokens go, with the reason; since when each other owner has been missing."""
+    """Owners whose tokens are removed, with the reason; and since when other owners are missing."""
 
     gone: Mapping[Owner, str]
     missing: Mapping[Owner, float]
     others: int = 0
-    """Owners whose names others have, where they are too many to be believed."""
+    """Owners whose names others have, if they are too many to be believed."""
 
 
-def state_of(owner: Owner, found: PersonState) -> str:
+def state_of(owner: Owner, current: PersonState) -> str:
     """Return the state of an owner, by the answer about the name. Pure."""
-    if found.state == ENABLED and found.person_id not in ("", owner[1]):
+    if current.state == ENABLED and current.person_id not in ("", owner[1]):
         return ANOTHER
-    return found.state
+    return current.state
 
 
-def to_bind(tokens: Tokens, found: Mapping[str, PersonState], now: float) -> dict[str, str]:
-    """Return the person id for each token that has none and is surely of that person. Pure."""
+def to_bind(tokens: Tokens, people: Mapping[str, PersonState], now: float) -> dict[str, str]:
+    """Return the person id of each token that has no person id, if its owner is certain. Pure."""
     bound = {}
     for name, token in tokens.items():
-        person = found.get(token.owner)
+        person = people.get(token.owner)
         if token.owner_id or person is None or not person.person_id:
             continue
         if not person_id.is_older(token.created, person.person_id, now):
@@ -94,12 +95,17 @@ def to_bind(tokens: Tokens, found: Mapping[str, PersonState], now: float) -> dic
 
 
 def decide(states: Mapping[Owner, str], missing: Mapping[Owner, float], now: float) -> Sweep:
-    """Decide about the owners of tokens, by the state of each that the directory told. Pure.
+    """Decide about the owners of tokens, by the state of each in the directory. Pure.
 
-    An owner without a state is one that no server answered about.
+    An owner has no state if no server answered about that owner.
     """
+    # A disabled owner is certain, and loses the tokens at once. A missing owner is not: a replica may
+    # be empty or half filled. So a missing owner has to be missing in every check for `MISSING_S`,
+    # and a check that finds none of the owners proves nothing and starts all times again. A name that
+    # belongs to another person now is treated like a missing owner, unless so many names do that the
+    # directory was probably filled again, which gives the same people new entries.
     gone = {owner: DISABLED for owner, state in states.items() if state == DISABLED}
-    # A disabled person is an entry, so the directory is not empty.
+    # A disabled person has an entry, so the directory is not empty.
     if not any(state in (ENABLED, DISABLED, ANOTHER) for state in states.values()):
         return Sweep({}, {})
     others = sum(state == ANOTHER for state in states.values())
@@ -112,16 +118,16 @@ def decide(states: Mapping[Owner, str], missing: Mapping[Owner, float], now: flo
 
 
 def to_remove(tokens: Tokens, seen: Tokens, owners: Mapping[Owner, str]) -> Tokens:
-    """Return the tokens of the owners that were seen before the directory was asked. Pure.
+    """Return the tokens of the owners that existed before the directory was asked. Pure.
 
-    A later one is of a person who was enabled again, since no other one can make a token.
+    A later token belongs to a person who was enabled again, since no other person can make a token.
     """
     return {n: t for n, t in tokens.items() if n in seen and (t.owner, t.owner_id) in owners}
 
 
 @dataclass
 class Sweeper:
-    """Looks again and again; what it knows of missing owners ends with the process."""
+    """Checks owners again and again; its memory of missing owners ends with the process."""
 
     path: str
     ask: Callable[[str], PersonState]
@@ -133,7 +139,10 @@ class Sweeper:
     _problem: str = ""
 
     def poll(self) -> None:
-        """Look once. A problem is logged when it is another one than at the last look."""
+        """Check the owners once.
+
+        A problem is logged if it differs from the last check's problem.
+        """
         try:
             problem = self._poll()
         except (TemporaryError, token_file.TokensError) as error:
@@ -145,10 +154,12 @@ class Sweeper:
     def _poll(self) -> str:
         self.may_change()
         seen = token_file.load(self.path)
-        found, problem = ask_about({token.owner for token in seen.values()}, self.ask)
-        bound = to_bind(seen, found, time.time())
+        people, problem = ask_about({token.owner for token in seen.values()}, self.ask)
+        bound = to_bind(seen, people, time.time())
         owners = {(token.owner, bound.get(n, token.owner_id)) for n, token in seen.items()}
-        states = {owner: state_of(owner, found[owner[0]]) for owner in owners if owner[0] in found}
+        states = {
+            owner: state_of(owner, people[owner[0]]) for owner in owners if owner[0] in people
+        }
         sweep = decide(states, self._missing, self.clock())
         self._missing = sweep.missing
         if sweep.gone or bound:
@@ -176,13 +187,13 @@ def ask_about(
     names: set[str], ask: Callable[[str], PersonState]
 ) -> tuple[dict[str, PersonState], str]:
     """Ask the directory about these names; return the answers, and the first problem or ""."""
-    found: dict[str, PersonState] = {}
+    people: dict[str, PersonState] = {}
     problems: list[str] = []
     for name in sorted(names):
         try:
-            found[name] = ask(name)
+            people[name] = ask(name)
         except UnavailableError as error:
             problems.append(str(error))
             if len(problems) == MOST_FAILURES:
                 break
-    return found, problems[0] if problems else ""
+    return people, problems[0] if problems else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 READ: Final = "read"
 
 PREFIX: Final = "hgt_"
-"""Makes tokens easy to find where they should not be, by people and by scanners of secrets."""
+"""Makes tokens easy to find in wrong places, by people and by scanners of secrets."""
 
 _RANDOM_BYTES: Final = 25
 ID_LENGTH: Final = 8
@@ -36,7 +36,7 @@ ID_LENGTH: Final = 8
 DAYS: Final = 90
 MOST_DAYS: Final = 366
 MOST_TOKENS: Final = 50
-"""Of one person."""
+"""Of a single person."""
 MOST_DESCRIPTION: Final = 100
 
 CLOCKS_APART_SECONDS: Final = 3600.0
@@ -57,13 +57,13 @@ class Token:
     expires: str
     scope: str = READ
     owner_id: str = ""
-    """Person id of the owner; "" in a token of a release before, until the sweep knows it."""
+    """Person id of the owner; "" in a token of an older release, until the sweep has found it."""
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it was made, has not expired, and this release knows its scope.
 
-        One that was made in the future has an end that is too late as well, so it counts as never
-        made.
+        A token that was made in the future has an end that is too late as well, so it counts as
+        never made.
         """
         made = moment(self.created).timestamp()
         return self.is_kept(now) and not is_future(made, now.timestamp(), CLOCKS_APART_SECONDS)
@@ -107,18 +107,18 @@ def _random_text(count: int) -> str:
 def create(
     tokens: Mapping[str, Token], owner: Principal, description: str, days: int, now: datetime
 ) -> tuple[Tokens, str, str]:
-    """Add a token; return all tokens, the new one's id, and its secret. Expired ones go."""
+    """Add a token; return all tokens, the new token's id, and its secret. Expired tokens go."""
     if not 1 <= days <= MOST_DAYS:
         raise UsageError(f"--days: got {days}, expected a number from 1 to {MOST_DAYS}.")
     if len(description) > MOST_DESCRIPTION or not description.isprintable():
         raise UsageError(
-            f"The description should be one line of at most {MOST_DESCRIPTION} characters."
+            f"The description should be a single line of at most {MOST_DESCRIPTION} characters."
         )
     kept = {name: token for name, token in tokens.items() if token.is_kept(now)}
     if sum(owner.owns(token) for token in kept.values()) >= MOST_TOKENS:
         raise AccessDeniedError(
             f"You have {MOST_TOKENS} tokens, and more are not given: "
-            '"token list" shows them, "token revoke ID" ends one.'
+            '"token list" shows them, "token revoke ID" ends a token.'
         )
     secret = new_secret()
     identity = _random_text(5)[:ID_LENGTH]
@@ -136,10 +136,10 @@ def create(
 
 
 def revoke(tokens: Mapping[str, Token], owner: Principal, identity: str) -> Tokens:
-    """Remove a token. One of another person is answered as one that does not exist."""
+    """Remove a token. Another person's token gets the same answer as a missing token."""
     token = tokens.get(identity)
     if token is None or not owner.owns(token):
-        raise UsageError('You have no such token; "token list" shows those that you have.')
+        raise UsageError('You have no such token; "token list" shows your tokens.')
     return {name: token for name, token in tokens.items() if name != identity}
 
 

@@ -103,7 +103,7 @@ def test_the_path_of_a_renamed_repository_is_still_the_former_persons(
     exchanged.person_ids["bob"] = FORMER
     exchanged.ok("bob", "repo rename people/bob/secret people/bob/moved")
     exchanged.person_ids["bob"] = TODAY
-    assert "still that of another person" in refused(exchanged, "repo create people/bob/secret")
+    assert "still belongs to another person" in refused(exchanged, "repo create people/bob/secret")
     assert "moved" not in refused(exchanged, "hg -R people/bob/secret serve --stdio")
 
 
