@@ -163,7 +163,7 @@ def bounded(
 
 
 def _note(ui: Any, reason: str, detail: str) -> None:
-    session_outcome.note(reason, detail)
+    session_outcome.record(reason, detail)
     ui.log(b"session_limits", b"%s: %s\n", reason.encode(), encoding.strtolocal(detail))
 
 

@@ -99,11 +99,11 @@ def decide(states: Mapping[Owner, str], missing: Mapping[Owner, float], now: flo
 
     An owner has no state if no server answered about that owner.
     """
-    # A disabled owner is certain, and loses the tokens at once. A missing owner is not: a replica may
-    # be empty or half filled. So a missing owner has to be missing in every check for `MISSING_S`,
-    # and a check that finds none of the owners proves nothing and starts all times again. A name that
-    # belongs to another person now is treated like a missing owner, unless so many names do that the
-    # directory was probably filled again, which gives the same people new entries.
+    # A disabled owner is certain, and loses the tokens at once. A missing owner is not: a replica
+    # may be empty or half filled. So a missing owner has to be missing in every check for
+    # `MISSING_S`. A check that finds none of the owners proves nothing, and starts all times again.
+    # A name that belongs to another person now is treated like a missing owner, unless there are so
+    # many that the directory was probably filled again, which gives the same people new entries.
     gone = {owner: DISABLED for owner, state in states.items() if state == DISABLED}
     # A disabled person has an entry, so the directory is not empty.
     if not any(state in (ENABLED, DISABLED, ANOTHER) for state in states.values()):

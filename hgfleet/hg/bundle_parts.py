@@ -1,8 +1,8 @@
-"""Parts of bundle2 that this service takes, by the direction that they come from. Pure.
+"""Parts of bundle2 that this service accepts, by the direction that they come from. Pure.
 
-Core (mercurial/bundle2_part_handlers.py, 7.2) has one table of handlers for all directions: a
-server applies parts of a push that core's own clients put only into files and answers. A part that
-is in no set here is closed in every direction, so a part that a later Mercurial adds stays closed
+Core (mercurial/bundle2_part_handlers.py, 7.2) has a single table of handlers for all directions: a
+server applies parts of a push that core's own clients only put into files and answers. A part that
+is in no set here is refused in every direction, so a part that a later Mercurial adds stays refused
 until it is listed; a test compares the sets with core's table.
 """
 
@@ -25,7 +25,7 @@ class Direction(Enum):
     TAKEN = "a bundle or an answer"
     """A process of this service pulls it, or reads it from a file."""
     INTERRUPTION = "an interruption"
-    """A part inside the data of another one: the sender failed in the middle."""
+    """A part inside the data of another part: the sender failed in the middle."""
 
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -44,21 +44,22 @@ PUSHED: Final[Mapping[str, frozenset[str]]] = {
     "pushvars": _NONE,
     "replycaps": _NONE,
 }
-"""Parts of a push, with their parameters. All that they change is in the transaction."""
+"""Parts of a push, with their parameters. All their changes are in the transaction."""
 
 CLOSED_PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "changegroup": frozenset(
         {
-            # Core writes `.hg/requires` of an empty repository for it, past the transaction.
+            # Core writes `.hg/requires` of an empty repository for it, outside of the transaction.
             "treemanifest",
-            # The phase of the changesets is for `phase-heads`, which policies and the log know.
+            # The part `phase-heads` is for the phases of changesets, and policies and the log know
+            # it.
             "targetphase",
             "exp-sidedata",
             "exp-wanted-sidedata",
         }
     ),
 }
-"""Parameters of listed parts that core knows and that no push has."""
+"""Parameters of listed parts that core knows and that pushes do not have."""
 
 ANSWERED: Final = frozenset(
     {
@@ -73,14 +74,17 @@ ANSWERED: Final = frozenset(
         "reply:pushkey",
     }
 )
-"""Parts of answers to pushes and pulls alone."""
+"""Parts that only occur in answers to pushes and pulls."""
 
 RAW: Final = frozenset({"stream2", "stream3-exp"})
-"""Files of a store as they are. Core writes them past the transaction, so a copy without a push
-log can begin with them, and no registered repository."""
+"""Files of a store as they are.
+
+Core writes them outside of the transaction. So a copy without a push log can begin with them, but a
+registered repository cannot.
+"""
 
 TAKEN: Final = ANSWERED | RAW | {"bookmarks", "changegroup", "obsmarkers", "phase-heads"}
-"""Parts that a process of this service takes as it pulls or unbundles."""
+"""Parts that a process of this service accepts when it pulls or unbundles."""
 
 REBUILT: Final = TAKEN - ANSWERED - RAW
 """Parts of a clone bundle that a mirror's repository is made from."""
@@ -89,22 +93,22 @@ INTERRUPTING: Final = frozenset({"error:abort"})
 
 CLOSED: Final = frozenset(
     {
-        # Core takes both for caches: the first one without any check, past the transaction. It
-        # says which tags the repository has.
+        # Core takes both for caches. It takes the first without any check, outside of the
+        # transaction, although it decides which tags the repository has.
         "hgtagsfnodes",
         "cache:rev-branch-cache",
         # Core fetches the URL in it.
         "remote-changegroup",
     }
 )
-"""Parts that nothing here takes. As hints they are passed over where they are not of a push."""
+"""Parts that nothing here accepts. Optional parts are skipped, unless they are part of a push."""
 
 VERSIONS: Final = frozenset({"01", "02", "03"})
 """Versions of changegroups in a push. Version 04 is for stores of another format."""
 
 _WHY: Final[Mapping[str, str]] = {
-    "stream2": "raw files of a store would pass by policies, quota and push log",
-    "stream3-exp": "raw files of a store would pass by policies, quota and push log",
+    "stream2": "raw files of a store would bypass policies, quota and push log",
+    "stream3-exp": "raw files of a store would bypass policies, quota and push log",
     "hgtagsfnodes": "the server finds the tags of a repository itself",
     "cache:rev-branch-cache": "the server makes its caches itself",
     "remote-changegroup": "the server fetches nothing for a client",
@@ -115,7 +119,7 @@ _MAX_NAME: Final = 48
 
 
 class Answer(Enum):
-    """The fate of a part."""
+    """How a part is treated."""
 
     TAKE = "take"
     SKIP = "skip"
@@ -127,8 +131,8 @@ def answer(
 ) -> Answer:
     """Decide about a part by its name.
 
-    `mandatory` parts may not be passed over. `known` says whether core has a handler: where it has
-    none, core itself passes the part over or refuses it. `logged` repositories have a push log.
+    `mandatory` parts may not be skipped. `known` says whether core has a handler: if it has none,
+    core itself skips the part or refuses it. `logged` repositories have a push log.
     """
     if direction is Direction.INTERRUPTION:
         return Answer.TAKE if part in INTERRUPTING else Answer.REFUSE
@@ -144,7 +148,7 @@ def answer(
 
 
 def name(text: str) -> str:
-    """Return the beginning of a name of a client, safe to print, and short enough for a reply."""
+    """Return the beginning of a client's name for something, safe to print and short enough."""
     return shown(text)[:_MAX_NAME]
 
 
@@ -153,12 +157,12 @@ def refusal(direction: Direction, part: str) -> str:
     if direction is Direction.TAKEN:
         if part in RAW:
             return (
-                "raw files of a store cannot be unbundled into a registered repository: they pass "
-                "by its push log; make the bundle with --type zstd-v2, or use hg pull; nothing "
-                "was changed"
+                "raw files of a store cannot be unbundled into a registered repository: they "
+                "bypass its push log; make the bundle with --type zstd-v2, or use hg pull; "
+                "nothing was changed"
             )
         return f"this service takes no part {name(part)} of {direction.value}: nothing was changed"
-    why = _WHY.get(part, "it is none of the parts that this service takes from clients")
+    why = _WHY.get(part, "this service does not take it from clients")
     return (
         f"a push may not have the part {name(part)}: {why}; nothing was changed, use an unchanged "
         "hg push"
@@ -170,7 +174,7 @@ def parameters_refusal(
 ) -> str | None:
     """Return the sentence for parameters of a push's part that are refused, or None.
 
-    Core itself decides about those that it does not know.
+    Core itself decides about parameters that it does not know.
     """
     closed = sorted((set(parameters) & set(known)) - PUSHED.get(part, _NONE))
     if not closed:

@@ -38,7 +38,7 @@ class ClientStream:
         return self._descriptor
 
     def end(self) -> None:
-        """Discard what the client still sends: its next command is the end of the session."""
+        """Discard all further data of the client: its next command is the end of the session."""
         self._is_over = True
         self._buffer.clear()
 

@@ -1,6 +1,6 @@
 """Counts of clones and pulls by the source of their changesets, for metrics.
 
-`hgext/clonecounts.py` finds out which one an answer is. No word of a client or of a repository gets
+`hgext/clonecounts.py` finds the source of an answer. No text of a client or of a repository gets
 into a count.
 """
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FILE: Final = "clones"
-"""Of the counts of SSH sessions, in the folder of counters."""
+"""The file of the counts of SSH sessions, in the folder of counters."""
 
 CLONE: Final = "clone"
 PULL: Final = "pull"
@@ -25,13 +25,13 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     CLONE: (CLONE_BUNDLE, PULL_BUNDLE, LIVE),
     PULL: (PULL_BUNDLE, LIVE),
 }
-"""Of a clone and of a pull; an object store sends the bytes of clone bundles."""
+"""Sources of a clone or pull; an object store sends the bytes of clone bundles."""
 
 
 def kind_of(arguments: Mapping[bytes, bytes]) -> str | None:
     """Tell a clone from a pull by the arguments of a getbundle; None if it wants no changesets."""
     if _is_set(arguments.get(b"stream", b"0")):
-        # Clients ask for streams of whole repositories alone, without a changegroup.
+        # Clients ask for streams, without a changegroup, only for whole repositories.
         return CLONE
     if not _is_set(arguments.get(b"cg", b"1")):
         return None
@@ -39,7 +39,7 @@ def kind_of(arguments: Mapping[bytes, bytes]) -> str | None:
 
 
 def has_changesets(arguments: Mapping[bytes, bytes]) -> bool:
-    """Whether a client has some already, by the arguments of its getbundle."""
+    """Whether a client already has some changesets, by the arguments of its getbundle."""
     return any(node.strip(b"0") for node in arguments.get(b"common", b"").split())
 
 
@@ -59,11 +59,11 @@ def _is_set(value: bytes) -> bool:
 
 
 def counts(kind: object, source: object, size: int) -> dict[str, float]:
-    """Return what an answer adds to the counts; nothing for words that are none of `SOURCES`."""
+    """Return the counts that an answer adds; none if a word is not among `SOURCES`."""
     if not isinstance(kind, str) or source not in SOURCES.get(kind, ()):
         return {}
-    found = {f"{kind} {source}": 1.0}
-    return found if source == CLONE_BUNDLE else {**found, f"{kind} {source} bytes": float(size)}
+    added = {f"{kind} {source}": 1.0}
+    return added if source == CLONE_BUNDLE else {**added, f"{kind} {source} bytes": float(size)}
 
 
 class Answers:

@@ -1,13 +1,14 @@
-"""Client of hg's command server: many commands, one start of the interpreter.
+"""Client of hg's command server: many commands for a single start of the interpreter.
 
-`hg version` takes 0.16 s, and a bundle of a small repository takes eight commands; most of a run
-over many small repositories would be starts of Python. `hg serve --cmdserver pipe` runs one command
-after the other in a process that stays (hg help internals.commandserver; the protocol has not
-changed since 1.9). Each command opens its repository anew, so nothing stale is ever seen.
+`hg version` takes 0.16 s, and a bundle of a small repository takes eight commands; a run over many
+small repositories would spend most of its time on starts of Python. `hg serve --cmdserver pipe`
+runs commands one after the other in a process that stays (hg help internals.commandserver; the
+protocol has not changed since 1.9). Each command opens its repository afresh, so no stale state is
+ever seen.
 
-The protocol has no number of a command: the late write of an object of one command is output of
-another. So a server runs another command only after one that succeeded, and if it has said nothing
-since.
+The protocol does not number its commands: if an object of a command writes late, the text is taken
+for output of the next command. So a server is used again only if its last command succeeded, and if
+it has written nothing since.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from hgfleet.core.owner import Owner
 
 MAX_ERROR: Final = 2000
-"""Characters of hg's error that are repeated; the last ones."""
+"""Characters of hg's error that are repeated, from its end."""
 
 COMMANDS_PER_SERVER: Final = 200
-"""After so many commands a server ends, which bounds the memory that it never gives back."""
+"""After so many commands a server ends, which bounds the memory that it never frees."""
 
 UNCHANGED: Final = -1
-"""The umask of `subprocess` that leaves the one of this process."""
+"""The umask for `subprocess` that keeps the umask of this process."""
 
 _HEADER: Final = struct.Struct(">cI")
 _CODE: Final = struct.Struct(">i")
@@ -51,11 +52,11 @@ class _DiedError(Exception):
 
 
 class _BrokenError(_DiedError):
-    """The server sent a frame that has no place there."""
+    """The server sent a frame that does not belong there."""
 
 
 class _Server:
-    """One `hg serve --cmdserver pipe`. Not for two threads at once."""
+    """A process `hg serve --cmdserver pipe`. Not for two threads at once."""
 
     def __init__(
         self, executable: Path, environment: dict[str, str], owner: Owner | None, umask: int
@@ -65,7 +66,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [executable, "serve", "--cmdserver", "pipe"],
                 env=environment,
-                # Without a buffer, so that unread output is in the pipe.
+                # Unbuffered, so that unread output stays in the pipe.
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -98,7 +99,7 @@ class _Server:
         return bytes(data)
 
     def is_quiet(self) -> bool:
-        """Whether the server is alive and has said nothing since its last command."""
+        """Whether the server is alive and has written nothing since its last command."""
         assert self._process.stdout is not None
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)
@@ -106,14 +107,14 @@ class _Server:
 
     def _frame(self) -> tuple[bytes, bytes]:
         channel, size = _HEADER.unpack(self._read(_HEADER.size))
-        # A client may pass over a channel in lower case that it does not know, and no other.
+        # A client may skip an unknown channel if its name is in lower case, but no other channel.
         if channel not in b"IL" and not channel.islower():
             raise _BrokenError(f"got a frame on the channel {channel!r}, which hg does not have")
-        # On an input channel the number is the size that the server would like to read.
+        # On an input channel, the number is the size that the server would like to read.
         return channel, b"" if channel.isupper() else self._read(size)
 
     def run(self, arguments: Sequence[str]) -> tuple[int, str, str]:
-        """Run one command; return its exit code, output and errors."""
+        """Run a command; return its exit code, output and errors."""
         assert self._process.stdin is not None
         self.commands += 1
         argv = b"\0".join(os.fsencode(argument) for argument in arguments)
@@ -153,11 +154,11 @@ class _Server:
 class Hg:
     """How to run hg: the executable and its HGRCPATH (configuration of no user, no repository).
 
-    No file of settings in a repository is read: its owner would choose code that runs with the
+    The settings in a repository are not read: its owner would choose code that runs with the
     rights of the caller.
 
-    For any number of threads: as many servers run as there are commands at the same time. Root
-    can have them run as the `owner` of the repositories, who is then in that group and no other.
+    For any number of threads: as many servers run as there are commands at the same time. If the
+    caller is root, the servers can run as the `owner` of the repositories, in no other group.
     """
 
     executable: Path
@@ -165,7 +166,7 @@ class Hg:
     owner: Owner | None = None
     umask: int = UNCHANGED
     person: str = ""
-    """Whom hooks and logs of hg name, as HGFLEET_USER; may be empty."""
+    """The name of the user for hooks and logs of hg, as HGFLEET_USER; may be empty."""
     _idle: list[_Server] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -185,10 +186,13 @@ class Hg:
         server = self._take() or _Server(
             self.executable, self.environment(), self.owner, self.umask
         )
+        # A server that ran a command goes back to the idle servers only if the command succeeded. A
+        # server that died has its exit code in the error. A server that broke the protocol may be
+        # in the middle of anything, so it is killed.
         healthy = False
         try:
             code, output, errors = server.run(["--noninteractive", *map(str, arguments)])
-            # A command that failed leaves objects, whose destructors may write.
+            # A command that failed leaves objects behind, whose destructors may write.
             healthy = code == 0 and server.commands < COMMANDS_PER_SERVER
         except _BrokenError as error:
             server.close(kill=True)
@@ -209,7 +213,7 @@ class Hg:
         return output
 
     def _take(self) -> _Server | None:
-        """Take an idle server; those of no use are ended."""
+        """Take an idle server; end idle servers that can no longer be used."""
         while True:
             with self._lock:
                 server = self._idle.pop() if self._idle else None
@@ -218,7 +222,7 @@ class Hg:
             server.close(kill=True)
 
     def close(self) -> None:
-        """End the servers; the next command starts another one."""
+        """End the servers; the next command starts a new server."""
         with self._lock:
             idle, self._idle = self._idle, []
         for server in idle:

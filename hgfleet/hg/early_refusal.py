@@ -1,8 +1,8 @@
 """Refusals of a push before its data is read.
 
 Core (wireprotov1server.unbundle, 7.2) writes all data of a client to a temporary file before it
-opens a transaction. The table of commands is where a command can be wrapped. Extensions add checks
-here, so that their order is not the order in which the extensions are loaded.
+opens a transaction. So the command is wrapped in core's table of commands. Extensions add checks
+here, so that the order of the checks does not depend on the order of the extensions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     Check = Callable[[Any], "Refusal | None"]
 
 RIGHTS: Final = 1
-"""Order of the check whether the person may push: who may not reads nothing of the service."""
+"""The check of whether the person may push.
+
+It is first: others could reveal facts about the service.
+"""
 
 COPIES: Final = 2
-"""Order of the check whether the push can be copied to other hosts."""
+"""The check of whether the push can be copied to other hosts."""
 
 
 class Refusal(NamedTuple):
@@ -40,7 +43,7 @@ _checks: list[tuple[int, Check]] = []
 
 
 def add(order: int, check: Check) -> None:
-    """Have a check asked, with the ui of the repository, before the data of each push is read."""
+    """Add a check. It runs before the data of each push is read, with the repository's ui."""
     if not _checks:
         command = wireprotov1server.commands[b"unbundle"]
         command.func = _refusing(command.func)
@@ -49,14 +52,15 @@ def add(order: int, check: Check) -> None:
 
 def _refusing(original: Any) -> Any:
     def unbundle(repo: Any, proto: Any, *arguments: Any) -> Any:
-        refusal = next((found for _, check in _checks if (found := check(repo.ui))), None)
+        refusal = next((refused for _, check in _checks if (refused := check(repo.ui))), None)
         if refusal is None:
             return original(repo, proto, *arguments)
-        push_outcome.note(refusal.reason)
+        push_outcome.record(refusal.reason)
         if proto.name != wireprototypes.SSHV1:
             return original(repo, _Refused(proto, repo.ui, refusal), *arguments)
-        # A client over SSH waits for an empty answer before it sends its data; it prints any other
-        # and gives up. The data of one that does not wait must not be taken for commands.
+        # A client over SSH waits for an empty answer before it sends its data. It prints any other
+        # answer and gives up. If a client sends its data without waiting, that data must not be
+        # taken for commands.
         stream = getattr(proto, "_fin", None)
         if isinstance(stream, ClientStream):
             stream.end()
@@ -68,7 +72,7 @@ def _refusing(original: Any) -> Any:
 class _Refused:
     """The protocol of a client over HTTP whose push is refused: its data is read and discarded.
 
-    Such a client sends all of it before it reads an answer.
+    Such a client sends all of its data before it reads an answer.
     """
 
     def __init__(self, proto: Any, ui: Any, refusal: Refusal) -> None:

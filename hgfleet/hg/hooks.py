@@ -28,7 +28,7 @@ class WriteRefusedError(error.Abort):  # type: ignore[misc]  # core has no publi
     """The refusal that the client sees, also with --quiet.
 
     Core (mercurial.hook.pythonhook) first prints "hook failed:" with the first argument of the
-    exception, and then the message; the sentence once is enough.
+    exception, and then the message; printing the sentence once is enough.
     """
 
     def __init__(self, message: bytes) -> None:
@@ -51,11 +51,11 @@ def refuse(ui: Any, sentence: str, details: Sequence[str] = (), *, reason: str) 
 
     `reason` is a word of `push_outcome.REASONS`, for metrics.
 
-    The reply to a push has 255 bytes for the sentence (bundle2: the length of a parameter is one
-    byte), and the server dies of a longer one. So a longer one is among the details, and the reply
-    has its beginning. With --quiet the client shows the reply alone.
+    The reply to a push has 255 bytes for the sentence (bundle2 stores the length of a parameter in
+    a byte), and the server dies of a longer sentence. So a longer sentence is among the details,
+    and the reply has its beginning. With --quiet the client only shows the reply.
     """
-    push_outcome.note(reason)
+    push_outcome.record(reason)
     message = encoding.strtolocal(sentence)
     if len(message) > MAX_MESSAGE:
         details = (sentence, *details)
@@ -66,9 +66,9 @@ def refuse(ui: Any, sentence: str, details: Sequence[str] = (), *, reason: str) 
 
 
 def fitting(message: bytes) -> bytes:
-    """Return a message that a reply has room for: its beginning, if it is too long.
+    """Return a message that fits into a reply: its beginning, if it is too long.
 
-    Core's `encoding.trim` counts columns, and a letter of one column has up to four bytes.
+    Core's `encoding.trim` counts columns, but a letter of one column has up to four bytes.
     """
     if len(message) <= MAX_MESSAGE:
         return message

@@ -1,7 +1,7 @@
-"""Bounds of a client's requests over SSH: lines, arguments, pushed data. Decisions alone, no I/O.
+"""Bounds of a client's requests over SSH: lines, arguments, pushed data. Only decisions, no I/O.
 
 Core (mercurial.wireprotoserver.sshv1protocolhandler, 7.2) reads lines and arguments of any length
-into memory, and fails with an exception of Python where a number is none.
+into memory, and fails with an exception of Python if a number is malformed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_LINE: Final = 1024
 """Bytes of a line: a command, or the name and the length of an argument."""
 
 MAX_STARS: Final = 64
-"""Arguments that a command takes beside those that it names; `getbundle` has about 20."""
+"""Arguments that a command takes in addition to its named ones; `getbundle` has about 20."""
 
 MAX_ARGUMENTS: Final = 8 * MIB
 """Bytes of all arguments of a request: the names of some 200,000 changesets."""
@@ -33,7 +33,7 @@ MAX_ARGUMENT: Final = {
     b"new": 65536,
     b"caps": 65536,
 }
-"""Bytes of arguments that are shorter in every request of an hg client."""
+"""Bytes of all other arguments, which are shorter in every request of an hg client."""
 
 _NODE_LISTS: Final = frozenset({b"nodes", b"heads", b"common"})
 _NODE: Final = rb"[0-9a-fA-F]{40}"
@@ -88,10 +88,10 @@ def number(text: bytes, what: str) -> int:
 def read_arguments(
     keys: Collection[bytes], line: Callable[[], bytes], take: Callable[[int], bytes]
 ) -> dict[bytes, bytes | dict[bytes, bytes]]:
-    """Read the arguments that a command declares; `*` stands for a mapping of further ones.
+    """Read the arguments that a command declares; `*` stands for a mapping of further arguments.
 
-    `line` returns the next line, `take` that many bytes. Raises SessionEndError before an argument
-    is read that is too long.
+    `line` returns the next line, `take` that many bytes. Raises SessionEndError before it reads an
+    argument that is too long.
     """
     room = MAX_ARGUMENTS
 
@@ -119,13 +119,13 @@ def read_arguments(
             )
         return data
 
-    found: dict[bytes, bytes | dict[bytes, bytes]] = {}
+    arguments: dict[bytes, bytes | dict[bytes, bytes]] = {}
     for _ in keys:
         name, size = header()
-        if name not in keys or name in found:
+        if name not in keys or name in arguments:
             raise malformed(f"got the argument {shown(name)}, expected {_names(keys)}, each once")
         if name != b"*":
-            found[name] = value(name, size)
+            arguments[name] = value(name, size)
             continue
         if size > MAX_STARS:
             raise malformed(f"got {size} further arguments, at most {MAX_STARS} are allowed")
@@ -135,14 +135,14 @@ def read_arguments(
             if star in stars:
                 raise malformed(f"got the argument {shown(star)} twice")
             stars[star] = value(star, length)
-        found[name] = stars
-    _check_pushed(found)
-    return found
+        arguments[name] = stars
+    _check_pushed(arguments)
+    return arguments
 
 
-def _check_pushed(found: Mapping[bytes, bytes | Mapping[bytes, bytes]]) -> None:
+def _check_pushed(arguments: Mapping[bytes, bytes | Mapping[bytes, bytes]]) -> None:
     """Raise SessionEndError for arguments of `pushkey` that core fails on."""
-    namespace, key, old, new = (found.get(n) for n in (b"namespace", b"key", b"old", b"new"))
+    namespace, key, old, new = (arguments.get(n) for n in (b"namespace", b"key", b"old", b"new"))
     if not (isinstance(namespace, bytes) and namespace in _PUSHED):
         return
     what, keys, values = _PUSHED[namespace]
@@ -159,7 +159,7 @@ def _names(keys: Collection[bytes]) -> str:
 
 
 def chunks(line: Callable[[], bytes]) -> Iterator[int]:
-    """Read the sizes of the pieces of a pushed bundle, up to the last one; raise SessionEndError.
+    """Read the sizes of the pieces of a pushed bundle, to its end; raise SessionEndError.
 
     The caller reads each piece before it takes the next size.
     """
@@ -169,7 +169,7 @@ def chunks(line: Callable[[], bytes]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """Bytes of pushed bundles on disk: of one push, of all pushes of a person, and left free."""
+    """Bytes of pushed bundles on disk: of a push, of all pushes of a person, and left free."""
 
     push: int
     person: int
@@ -179,19 +179,19 @@ class SpoolLimits:
 def spool_refusal(sent: int, person: int, free: int, limits: SpoolLimits) -> str | None:
     """Return the reason why a push may not go on, or None.
 
-    `sent` are the bytes of this push, `person` those of all pushes of the person that are under way
-    (this one included), `free` the bytes free on the disk.
+    `sent` are the bytes of this push, `person` the bytes of all pushes of the person that are under
+    way (including this push), `free` the bytes free on the disk.
     """
     if sent > limits.push:
         return (
-            f"this push has more than the {size_text(limits.push)} that one push may have "
+            f"this push has more than the {size_text(limits.push)} that a single push may have "
             f"({size_text(sent)} were sent); push fewer changesets at a time with "
             '"hg push --rev REV", or ask the operators to bring the history in'
         )
     if person > limits.person:
         return (
             f"your pushes that are under way have more than the {size_text(limits.person)} that "
-            f"they may have together ({size_text(sent)} of this one were sent); push again when "
+            f"they may have together ({size_text(sent)} of this push were sent); push again when "
             "the others are done"
         )
     if free < limits.free:
@@ -214,6 +214,6 @@ def unexpected(command: str) -> str:
     """Return the sentence for a request that ended in an exception of Python."""
     return (
         f"the request '{command}' cannot be carried out: it is malformed, or this service has a "
-        "defect; what was not confirmed did not happen, and the operators can see the reason in "
-        "their log"
+        "defect. Changes that you have not seen confirmed were not made, and the operators can see "
+        "the reason in their log"
     )

@@ -1,9 +1,9 @@
 """Malformed parts of a push, which core cannot decode: their refusal, and the place for the log.
 
 Core (bundle2.py, bundle2_part_handlers.py, 7.2) reads a part with `assert`, `int` and `struct`, and
-looks phases and changesets up in tables. Data that no hg writes ends there in an exception of
-Python. While parts are processed, no hook of this service runs: the transaction is opened before,
-and closed afterwards. So such an exception comes from the data of the client.
+looks up phases and changesets in tables. Malformed data ends there in an exception of Python. While
+parts are processed, no hook of this service runs: the transaction is opened before, and closed
+afterwards. So such an exception comes from the data of the client.
 
 Only extensions import this module; it needs Mercurial.
 """
@@ -32,34 +32,37 @@ ERRORS: Final = (
     LookupError,
     # The name ffff... of the working directory.
     error.WdirUnsupported,
-    # A difference that ends in the middle, or lies outside of its base.
+    # A delta that ends in the middle, or lies outside of its base.
     mdiff.mpatch.mpatchError,
 )
-"""What core 7.2 raises for such data."""
+"""Exceptions that core 7.2 raises for such data."""
 
 UNKNOWN: Final = error.BundleValueError
-"""What core raises for unknown parts and parameters, and has an answer of its own for. It is one of
-`ERRORS`."""
+"""The exception that core raises for unknown parts and parameters, and answers itself.
+
+It is also in `ERRORS`.
+"""
 
 STORAGE: Final = error.StorageError
-"""What core raises for a changeset that has not its hash, and for a corrupt store."""
+"""The exception that core raises for a changeset with a wrong hash, and for a corrupt store."""
 
 SENTENCES: Final = (error.Abort, error.PushRaced)
 """Sentences of core for the client, some with a name that the client sent."""
 
 
 _WRONG_HASH: Final = re.compile(rb"integrity check failed on 00changelog:([0-9]{1,12})")
-"""As revlog.checkhash says it."""
+"""The message of revlog.checkhash."""
 
 
 def sentence(part: str | None, problem: BaseException) -> str:
-    """Return the refusal of a push for a part of this name, None before the first part."""
+    """Return the refusal of a push because of the named part, None before the first part."""
     what = "this push" if part is None else f"the part {part} of this push"
     if isinstance(problem, (error.LookupError, error.WdirUnsupported)):
-        # Also of an honest client, if the changeset was removed after the client asked for heads.
+        # Happens to an honest client too, if the changeset was removed after the client asked for
+        # heads.
         return (
-            f"{what} names a revision that is not here, expected those of this repository and of "
-            "the push; nothing was changed, pull, then push again"
+            f"{what} names a revision that is not here, expected revisions of this repository or "
+            "of the push; nothing was changed, pull, then push again"
         )
     if isinstance(problem, STORAGE):
         return (
@@ -73,17 +76,17 @@ def sentence(part: str | None, problem: BaseException) -> str:
 
 
 def is_of_push(problem: BaseException, first: int) -> bool:
-    """Whether core's reason is a changeset whose number is the first new one, or a later one.
+    """Whether core's error is about a changeset that is new with this push.
 
     Any other revision may be in the store already, and corrupt. So may the older changeset that
-    the new one is a difference of: hgfleet-verify finds that.
+    a new changeset is a delta of: hgfleet-verify finds that.
     """
-    found = _WRONG_HASH.fullmatch(getattr(problem, "message", None) or b"")
-    return found is not None and int(found[1]) >= first
+    match = _WRONG_HASH.fullmatch(getattr(problem, "message", None) or b"")
+    return match is not None and int(match[1]) >= first
 
 
 def fit(problem: BaseException) -> None:
-    """Cut the words of one of core's exceptions, so that the answer has room for them."""
+    """Shorten the texts of an exception of core, so that they fit into the answer."""
     if isinstance(problem, error.BundleUnknownFeatureError):
         if len(b"\0".join(problem.params)) > MAX_MESSAGE:
             problem.params = tuple(map(fitting, problem.params[:1]))

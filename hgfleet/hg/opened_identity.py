@@ -1,9 +1,9 @@
-"""Identity of a repository that hg has opened, read in the store that it reads all else from.
+"""Identity of a repository that hg has opened, read from the store that hg reads everything from.
 
 A program that starts hg for an entry of the registry names the identity of the entry in `VARIABLE`.
 
-With `hgext/pinned_store.py` that is the store itself, and not what is at its path now: a folder
-that is moved after it was opened stays what it was.
+With `hgext/pinned_store.py`, that is the opened store itself, and not the store that is at its path
+now: a folder that is moved after it was opened keeps its identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME: Final = identity.NAME.encode("ascii")
 
 
 def of(repo: Any) -> str:
-    """Return the identity of a local repository; "" where it has none, or no readable one."""
+    """Return the identity of a local repository; "" if it has none, or an unreadable one."""
     try:
         data: bytes = repo.svfs.tryread(_NAME)
     except OSError:

@@ -1,4 +1,4 @@
-"""The folder that a session opened a repository at, recognised again when the session writes."""
+"""The folder that a session opened a repository at, checked again when the session writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class OpenedPlace:
-    """A folder held open, so that the kernel gives its inode to no other folder meanwhile.
+    """A folder held open, so that the kernel gives its inode to no other folder.
 
     Raises OSError if it cannot be opened.
     """

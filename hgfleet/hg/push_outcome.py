@@ -1,8 +1,8 @@
 """How pushes end: the reasons of refusals and failures, and the counts that metrics are made of.
 
-An extension that refuses a push notes the reason here, as a word of `REASONS`, and
-`hgext/pushcounts.py` counts the push. A process serves one session, so the note is a variable of
-the process. No word of a client, of a repository or of a person gets into a count.
+An extension that refuses a push records the reason here, as a word of `REASONS`, and
+`hgext/pushcounts.py` counts the push. A process serves a single session, so the reason is a
+variable of the process. No text of a client, of a repository or of a person gets into a count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FAILED: Final = (
     "locked",
     "error",
 )
-"""Reasons that the service is to blame for."""
+"""Reasons that are faults of the service."""
 
 REASONS: Final = (*REFUSED, *FAILED)
 
@@ -63,29 +63,29 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram of durations, in seconds. A small push takes some tenths."""
 
 FILE: Final = "pushes"
-"""Of the counts, in the folder of counters."""
+"""The file of the counts, in the folder of counters."""
 
 _ACCEPTED: Final = "accepted"
 _PREFIX: Final = "accepted "
-_noted: str | None = None
+_recorded: str | None = None
 
 
-def note(reason: str) -> None:
-    """Note why this push does not go on; the first reason stays."""
-    global _noted
-    if _noted is None:
-        _noted = reason if reason in REASONS else "error"
+def record(reason: str) -> None:
+    """Record why this push does not go on; the first reason stays."""
+    global _recorded
+    if _recorded is None:
+        _recorded = reason if reason in REASONS else "error"
 
 
 def take() -> str | None:
-    """Return the noted reason, and forget it."""
-    global _noted
-    found, _noted = _noted, None
-    return found
+    """Return the recorded reason, and forget it."""
+    global _recorded
+    reason, _recorded = _recorded, None
+    return reason
 
 
 def counts(reason: str | None, seconds: float) -> dict[str, float]:
-    """Return what a push adds to the counts; `reason` is None for an accepted one. Pure."""
+    """Return the counts that a push adds; `reason` is None for an accepted push. Pure."""
     if reason is not None:
         return {reason: 1}
     return {_ACCEPTED: 1, **counters.at_most(seconds, BUCKETS, _PREFIX)}
@@ -106,7 +106,7 @@ class Pushes:
 
 
 def of(data: Mapping[str, float]) -> Pushes:
-    """Return the pushes of the counts; other words in them are left out. Pure."""
+    """Return the pushes of the counts; other words in them are ignored. Pure."""
     return Pushes(
         accepted=float(data.get(_ACCEPTED, 0)),
         refused={reason: float(data.get(reason, 0)) for reason in REFUSED},

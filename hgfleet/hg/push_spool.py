@@ -2,8 +2,8 @@
 
 A push leaves an empty file in a spool folder, named after the repository. systemd sees that the
 folder is not empty and starts a run for the repositories named there. The run takes a marker by
-renaming it, `NAME` to `NAME+`, before it looks at the repository, and removes it afterwards. So a
-push in between leaves a new one, and the marker of a killed run is still there for the next.
+renaming it, `NAME` to `NAME+`, before it reads the repository, and removes it afterwards. So a push
+in between leaves a new marker, and the next run still finds the marker of a killed run.
 
 Where the bundle jobs have another host, the markers stay: there are never more of them than
 repositories, and the timer of the jobs finds the pushed changesets.
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 SPOOL: Final = Path("/var/lib/hgfleet/pushed")
 
 LOOK_S: Final = 5.0
-"""How often a run that has to wait looks whether something else was pushed (seconds)."""
+"""How often a run that has to wait checks whether another repository was pushed to (seconds)."""
 
 _TAKEN: Final = "+"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def mark(spool: str, path: str) -> None:
-    """Note that a repository has changed; raises OSError, FileNotFoundError without a spool.
+    """Record that a repository has changed; raises OSError, FileNotFoundError without a spool.
 
     A slash becomes a "+", which no path of the registry has.
     """
@@ -45,12 +45,12 @@ def mark(spool: str, path: str) -> None:
 
 
 def take(spool: Path) -> list[str]:
-    """Take all markers and return their repositories, those of a killed run as well.
+    """Take all markers and return their repositories, including markers of a killed run.
 
     Raises FileNotFoundError without a spool. Any other file is removed, or systemd would start a
     run for it again and again.
     """
-    found = set()
+    repositories = set()
     for path in spool.iterdir():
         name = path.name.removesuffix(_TAKEN)
         if not _NAME.fullmatch(name) or name.endswith(_TAKEN):
@@ -59,8 +59,8 @@ def take(spool: Path) -> list[str]:
             continue
         if path.name == name:
             path.rename(spool / f"{name}{_TAKEN}")
-        found.add(files.repository_of(name))
-    return sorted(found)
+        repositories.add(files.repository_of(name))
+    return sorted(repositories)
 
 
 def done(spool: Path, repository: str) -> None:
@@ -71,10 +71,10 @@ def done(spool: Path, repository: str) -> None:
 def due(
     marked: Iterable[str], tried: Mapping[str, float], now: float, every: float
 ) -> tuple[list[str], float]:
-    """Split off the repositories whose turn it is; return them and when the next one is due.
+    """Split off the repositories that may run now; return them and when the next may run.
 
     `tried` has the time of the last run for each; times are seconds since the epoch, `every` and
-    the pause are seconds. A time to come (the clock was set back) is none.
+    the pause are seconds. A time in the future (the clock was set back) counts as never.
     """
     turns = {}
     for repository in marked:
@@ -91,9 +91,9 @@ def work_off(
     run: Callable[[list[str]], Collection[str]],
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Run until no repository is marked; a repository has a run every so many seconds.
+    """Run until no repository is marked; a repository has a run at most every `every` seconds.
 
-    `run` gets repositories and returns those that another run is at work on: their markers stay
+    `run` gets repositories and returns those that another run is working on: their markers stay
     for another try. `memory` is a folder with a file for each run of the last `every` seconds.
     An exception of `run` is passed on; the markers are removed, and the timer tries again.
     """
@@ -118,12 +118,12 @@ def work_off(
 
 
 def _tried(memory: Path, since: float) -> dict[str, float]:
-    """Return the time of each repository's last run; older ones are forgotten."""
-    found = {}
+    """Return the time of each repository's last run; older runs are forgotten."""
+    last_runs = {}
     for path in memory.iterdir():
         last = path.stat().st_mtime
         if last < since:
             path.unlink(missing_ok=True)
         else:
-            found[files.repository_of(path.name)] = last
-    return found
+            last_runs[files.repository_of(path.name)] = last
+    return last_runs

@@ -1,8 +1,8 @@
-"""Repositories that are opened without the settings in them: `.hg/hgrc` is for sessions of `hg`.
+"""Repositories opened without the settings in them: `.hg/hgrc` is for sessions of `hg`.
 
-`hg` can write that file, and what it names is code: hooks, extensions, commands in place of
-aliases. A process that has rights beside those of `hg` would run it with its own. So it reads the
-settings of a repository from the registry (`hgfleet.registry.hgrc.configure`).
+The user `hg` can write that file, and the file names code: hooks, extensions, commands in place of
+aliases. A process with more rights than `hg` would run that code with its own rights. So it reads
+the settings of a repository from the registry (`hgfleet.registry.hgrc.configure`).
 
 Processes of the program `hg` have HGRCSKIPREPO in their environment (`hgfleet.hg.unconfigured`).
 """
@@ -21,17 +21,17 @@ _SKIP: Final = (b"hgfleet", b"skip-repository-settings")
 
 
 def skip(ui: Any) -> None:
-    """Have repositories that are opened with this ui, or a copy of it, read no file of theirs."""
+    """Let repositories opened with this ui, or a copy of it, read no settings of their own."""
     ui.setconfig(*_SKIP, b"yes", b"hgfleet")
 
 
 def _load(original: Callable[..., bool], ui: Any, *arguments: Any, **named: Any) -> bool:
-    # Not a declared item: a defaulted read would warn of it.
+    # Not a declared item: a read with a default would warn.
     if dict(ui.configitems(_SKIP[0], untrusted=False)).get(_SKIP[1]) == b"yes":
         # As for an empty file: core loads the extensions of the ui then.
         return True
     return original(ui, *arguments, **named)
 
 
-# Core's own name for it: 7.2 reads all files of settings in a repository there.
+# Core's own function: 7.2 reads all files of settings in a repository there.
 extensions.wrapfunction(localrepo, "loadhgrc", _load)

@@ -15,18 +15,18 @@ BROKER: Final = "broker"
 MIRROR: Final = "mirror"
 
 CHOICES: Final = (NONE, BROKER, MIRROR)
-"""What `replication_require` may be; a mirror gets its copy from the broker."""
+"""Values of `replication_require`; a mirror gets its copy from the broker."""
 
 _WAY_OUT: Final = "nothing was changed; push again in a minute, or tell the operators"
 
 
 def request(required: str) -> dict[str, Any]:
-    """Return the request that asks the relay whether this copy can be had."""
+    """Return the request that asks the relay whether this copy can be made."""
     return {"require": required}
 
 
 def can_be_had(required: str, *, takes: bool, live: int) -> bool:
-    """Whether a push of now gets the copy; `takes` says that the broker takes pushes.
+    """Whether a push gets the copy now; `takes` says that the broker takes pushes.
 
     `live` is the number of mirrors that are connected and have caught up.
     """
@@ -34,7 +34,7 @@ def can_be_had(required: str, *, takes: bool, live: int) -> bool:
 
 
 def refusal(required: str, answer: Mapping[str, Any] | None) -> str:
-    """Return why a push may not begin, "" if it may; `answer` None is a relay that gave none."""
+    """Return why a push may not begin, "" if it may; `answer` None: the relay gave none."""
     if required == NONE:
         return ""
     if required not in CHOICES:

@@ -1,8 +1,9 @@
 """Checks that the rights of a session or request still hold, for code that has waited.
 
-A session or request is let in once, and may then wait for minutes: for its next command, a lock, a
-slot. The code that lets it in leaves a check here, and the code that has waited runs the check. The
-check belongs to the context of the session or request (a thread, a task), and goes with that.
+A session or request is admitted once, and may then wait for minutes: for its next command, a lock,
+a slot. The code that admits it leaves a check here, and code that has waited runs the check. The
+check belongs to the context of the session or request (a thread, a task), and ends with that
+context.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _check: ContextVar[Callable[[], None] | None] = ContextVar("hgfleet_session_chec
 
 
 def leave(check: Callable[[], None]) -> Token[Callable[[], None] | None]:
-    """Set the check of this context; it raises where a right is gone."""
+    """Set the check of this context; the check raises if a right is gone."""
     return _check.set(check)
 
 
@@ -28,7 +29,7 @@ def forget(token: Token[Callable[[], None] | None]) -> None:
 
 
 def run() -> None:
-    """Run the check of this context, if there is one."""
+    """Run the check of this context, if it has a check."""
     check = _check.get()
     if check is not None:
         check()

@@ -1,9 +1,9 @@
-"""Slots of SSH sessions: a person has a few at a time, and the pushed data of each is counted.
+"""Slots of SSH sessions: a person has a few at a time, and each push's data is counted.
 
 Each person has files `PERSON.NUMBER.slot` in a folder of the host. A session holds a kernel lock
 (flock) on one of them as long as its process lives, and the kernel frees it at the end, however the
-process ends. While it has the slot, `PERSON.NUMBER.push` is the data that it receives. Data whose
-slot is free is left over from a killed session; the next push removes it.
+process ends. While it has the slot, `PERSON.NUMBER.push` is the data that it receives. If the slot
+is free, such data is left over from a killed session; the next push removes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STEP: Final = 16 * 2**20
-"""Bytes of a push between two looks at the disk and at the person's other pushes."""
+"""Bytes of a push between two checks of the disk and of the person's other pushes."""
 
 _PUSH: Final = re.compile(r"(?P<person>[A-Za-z0-9._-]+)\.(?P<number>[0-9]+)\.push")
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,7 +32,7 @@ class Slot:
     """A session's slot, held until the process ends or `leave`."""
 
     def __init__(self, folder: str, person: str, number: int, descriptor: int) -> None:
-        """Made by `take` alone."""
+        """Only `take` makes it."""
         self.folder, self.person, self.number = folder, person, number
         self.descriptor = descriptor
 
@@ -59,7 +59,7 @@ def take(folder: str, person: str, most: int) -> Slot:
     raise SessionEndError(
         "sessions",
         f"{person} has too many sessions on this server: {most} at a time are allowed; "
-        "wait until a clone, pull or push of yours is done, or end one",
+        "wait until a clone, pull or push of yours is done, or end a session",
     )
 
 
@@ -80,8 +80,8 @@ def bytes_of(folder: str, person: str) -> int:
     """Return the bytes of all pushes of a person that are under way."""
     total = 0
     for path in Path(folder).iterdir():
-        found = _PUSH.fullmatch(path.name)
-        if found is not None and found["person"] == person:
+        match = _PUSH.fullmatch(path.name)
+        if match is not None and match["person"] == person:
             with contextlib.suppress(FileNotFoundError):
                 total += path.stat().st_size
     return total

@@ -1,4 +1,4 @@
-"""The start of an SSH session, which a change of the release holds back for a moment.
+"""The start of an SSH session, which a change of the release delays for a moment.
 
 A session reads the release, the hgrc and the extensions that the hgrc names. A deploy changes them
 together (`ansible/roles/release/files/switch.py`) while it has the two locks of a folder:
@@ -8,7 +8,7 @@ together (`ansible/roles/release/files/switch.py`) while it has the two locks of
 | gate | for an instant, before anything else | first: sessions that begin now wait |
 | starting | until its repository is open | then: sessions that began before have read everything |
 
-They are locks of the kernel (flock), so a deploy that is killed holds no session back.
+Both are locks of the kernel (flock), so a deploy that is killed holds no session back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 30.0
 STEP_SECONDS: Final = 0.02
 
 TICK_NANOSECONDS: Final = 1_000_000_000
-"""More than a tick of any kernel, and little beside the life of a session."""
+"""More than a tick of any kernel, and little compared with the life of a session."""
 
 _descriptors: list[int] = []
 
@@ -43,7 +43,7 @@ _start = _Start()
 
 
 def is_since(nanoseconds: int) -> bool:
-    """Say whether a time of a file (of the system's clock) is of this session, or just before it.
+    """Return whether a time of a file (by the system's clock) is of this session, or just before.
 
     Times of files may lie a tick of the kernel behind the clock.
     """
@@ -51,7 +51,7 @@ def is_since(nanoseconds: int) -> bool:
 
 
 def begin(folder: str = FOLDER) -> None:
-    """Wait until the release may be read, and have it stay until `done` or the process's end.
+    """Wait until the release may be read, and keep it until `done` or the process's end.
 
     A host without the folder never holds a session back.
     """
@@ -73,10 +73,10 @@ def begin(folder: str = FOLDER) -> None:
 
 
 def is_of_another_release(prefix: str = sys.prefix, current: str = CURRENT) -> bool:
-    """Say whether this process runs from another release than the current one.
+    """Return whether this process runs from another release than the current release.
 
-    The release changed while the process started or was held. A program outside of any release
-    (a test) is of no other one.
+    The release changed while the process started or waited. A program outside of any release
+    (a test) belongs to none, so the answer is no.
     """
     own = os.path.realpath(prefix)
     releases = os.path.dirname(own)  # noqa: PTH120  (pathlib is slow to import)
@@ -85,7 +85,7 @@ def is_of_another_release(prefix: str = sys.prefix, current: str = CURRENT) -> b
 
 
 def done() -> None:
-    """Let a change of the release begin: this process has read all that it needs."""
+    """Let a change of the release begin: this process has read everything it needs."""
     while _descriptors:
         os.close(_descriptors.pop())
 

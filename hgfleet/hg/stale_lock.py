@@ -1,8 +1,8 @@
-"""Locks of hg that a process of an earlier boot left, which core never breaks. Pure but `started`.
+"""Locks of hg from an earlier boot, which core never breaks. Pure but for `started`.
 
 Core writes "HOST/NAMESPACE:PID", and breaks a lock of its own PID namespace whose process is gone.
-A container gets another namespace at each start, so a lock from before it looks like one of another
-machine for ever.
+A container gets another namespace at each start, so a lock from before the start always looks like
+a lock of another machine.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ MARGIN_SECONDS = 2.0
 
 
 def is_of_earlier_boot(locker: bytes, own: bytes, locked_at: float, started_at: float) -> bool:
-    """Whether a lock is of this host, but from before its first process started.
+    """Whether a lock is of this host, but from before the host's first process started.
 
-    `own` is "HOST/NAMESPACE" of this process; times are in seconds since 1970. A lock of the same
-    namespace is for core to judge.
+    `own` is "HOST/NAMESPACE" of this process; times are in seconds since 1970. Core decides about a
+    lock of the same namespace.
     """
-    host, found, namespace = locker.rpartition(b":")[0].partition(b"/")
-    own_host, own_found, own_namespace = own.partition(b"/")
+    host, separator, namespace = locker.rpartition(b":")[0].partition(b"/")
+    own_host, own_separator, own_namespace = own.partition(b"/")
     return (
-        bool(found and own_found)
+        bool(separator and own_separator)
         and host == own_host
         and namespace != own_namespace
         and locked_at < started_at - MARGIN_SECONDS
@@ -37,7 +37,7 @@ def is_of_earlier_boot(locker: bytes, own: bytes, locked_at: float, started_at: 
 def started() -> float:
     """Return the time when process 1 of this PID namespace started; 0 where that is not known.
 
-    In the sandbox of a unit `/proc` has neither; there systemd tells by a socket of its start.
+    In the sandbox of a unit `/proc` has neither file; there, the time of systemd's socket is used.
     """
     try:
         with open("/proc/1/stat", "rb") as file:  # noqa: PTH123  (sessions import this)

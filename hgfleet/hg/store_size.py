@@ -1,8 +1,8 @@
 """Size of a repository's store: of its content, and of the disk that it takes.
 
 A disk is counted in blocks of 4 KiB, the block of ext4 and xfs, and computed from the length of a
-file. The count of the kernel (`st_blocks`) depends on the moment: xfs gives a growing file up to
-twice its length for some minutes, and zfs none before it has written.
+file. The kernel's count (`st_blocks`) depends on the moment: xfs gives a growing file up to twice
+its length for some minutes, and zfs counts nothing before it has written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK: Final = 4096
 
 
 def size(store: str) -> int:
-    """Return the bytes of all files of a store; a folder that is missing has none."""
+    """Return the bytes of all files of a store; 0 if the folder is missing."""
     return sum(_sizes(store))
 
 
@@ -29,7 +29,7 @@ def blocks(length: int) -> int:
 
 
 def on_disk(store: str) -> int:
-    """Return the bytes of the blocks of all files and folders of a store, 0 for a missing one."""
+    """Return the bytes of the blocks of all files and folders of a store, 0 if it is missing."""
     total = 0
     for folder, _, names in os.walk(store):
         total += BLOCK
@@ -40,10 +40,12 @@ def on_disk(store: str) -> int:
 
 
 def made_folders(made: Iterable[str]) -> int:
-    """Return the number of folders that have nothing but these files, and folders of these alone.
+    """Return the number of folders that only have these files, and such folders.
 
-    For files that are new, these are the folders that are new with them.
+    If the files are new, these are the folders that were made for them.
     """
+    # Collect all folders above the files, then test them from the inside out. A folder counts if
+    # each of its entries is a file of `made` or a folder that was found to count before it.
     files = set(made)
     above: set[str] = set()
     for path in files:
@@ -51,25 +53,25 @@ def made_folders(made: Iterable[str]) -> int:
         while folder and folder not in above:
             above.add(folder)
             folder = folder.rpartition("/")[0]
-    found: set[str] = set()
-    # The folders inside of a folder have longer names.
+    new_folders: set[str] = set()
+    # A folder inside of another folder has the longer name.
     for folder in sorted(above, key=len, reverse=True):
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            if all(entry.path in files or entry.path in found for entry in entries):
-                found.add(folder)
-    return len(found)
+            if all(entry.path in files or entry.path in new_folders for entry in entries):
+                new_folders.add(folder)
+    return len(new_folders)
 
 
 def reaches(store: str, least: int) -> bool:
     """Whether a store has at least so many bytes.
 
-    Ends at the file that reaches the limit, so a large store costs no more than a small one.
+    Ends at the file that reaches the limit, so a large store costs no more than a small store.
     """
     total = 0
     if total >= least:
         return True
-    for found in _sizes(store):
-        total += found
+    for file_size in _sizes(store):
+        total += file_size
         if total >= least:
             return True
     return False

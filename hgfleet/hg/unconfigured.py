@@ -1,6 +1,6 @@
 """Environment of Mercurial without any configuration: of the service, a user or a repository.
 
-Neither hooks nor extensions run then, and what is verified or restored decides about nothing.
+Neither hooks nor extensions run then, and the verified or restored repository has no say in it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 VARIABLES: Final[dict[str, str]] = {"HGRCPATH": "", "HGPLAIN": "1", "HGRCSKIPREPO": "1"}
-"""What Mercurial reads, also in a process of our own."""
+"""Variables that Mercurial reads, also in a process of our own."""
 
 
 def environment() -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Pushed phases and bookmarks of changesets that a repository does not have, refused in a sentence.
+"""Refusal of pushed phases and bookmarks of changesets that a repository does not have.
 
-Core (7.2) ends such a request with an exception: `RepoLookupError` from `pushkey`, which is no
-`error.Error`, and errors of the changelog from the parts `phase-heads` and `bookmarks`. All three
-are the client's: its history is older or newer than the history here.
+Core (7.2) ends such a request with an exception: `RepoLookupError` from `pushkey`, which is not an
+`error.Error`, and errors of the changelog from the parts `phase-heads` and `bookmarks`. All of them
+are faults of the client: its history is older or newer than the history here.
 
 Only extensions import this module; it needs Mercurial.
 """
@@ -30,7 +30,7 @@ def install() -> None:
 
 
 def sentence(changeset: bytes, thing: str) -> str:
-    """Return the refusal of a phase or bookmark of a changeset with this full name in hex."""
+    """Return the refusal of a phase or bookmark of a changeset, whose full hash is given."""
     short = shown(changeset[:12])[1:-1]
     return (
         f"the changeset {short} is not here: got it for {thing}, expected a changeset that this "
@@ -41,24 +41,24 @@ def sentence(changeset: bytes, thing: str) -> str:
 def _push(
     original: Callable[..., bool], repo: Any, namespace: bytes, key: bytes, old: bytes, new: bytes
 ) -> bool:
-    """Answer False, after a sentence, where a value of `pushkey` names no changeset here."""
+    """Answer False, after a sentence, if a value of `pushkey` names an unknown changeset."""
     named = {b"phases": key, b"bookmarks": new}.get(namespace, b"")
     try:
         # Core deletes a bookmark that is set to the working directory.
         if not _is_working_directory(repo, named) and original(repo, namespace, key, old, new):
             return True
     except error.RepoLookupError:
-        # Any other lookup that failed, such as one of a hook, is a defect of this service.
+        # Any other failed lookup, such as a hook's, is a defect of this service.
         if _missing(repo, namespace, key, new) is None:
             raise
     if missing := _missing(repo, namespace, key, new):
-        push_outcome.note("invalid")
+        push_outcome.record("invalid")
         repo.ui.warn(b"%s\n" % encoding.strtolocal(missing))
     return False
 
 
 def _missing(repo: Any, namespace: bytes, key: bytes, new: bytes) -> str | None:
-    """Return the sentence about the changeset that is missing; core sees hidden ones for phases."""
+    """Return the sentence about the missing changeset; core sees hidden changesets for phases."""
     if namespace == b"phases" and not _has(repo.unfiltered(), key):
         return sentence(key, "a phase")
     if namespace == b"bookmarks" and new and not _has(repo, new):
@@ -75,12 +75,15 @@ def _has(repo: Any, name: bytes) -> bool:
 
 
 def _is_working_directory(repo: Any, name: bytes) -> bool:
-    """Whether core takes this name for the working directory, which a server has none of."""
+    """Whether core takes this name for the working directory, which a server does not have."""
     return bool(name.lower() == repo.nodeconstants.wdirhex)
 
 
-def _look(repo: Any) -> Callable[[bytes], bool]:
-    """Return what tells whether a changeset is here; core fails for the name ffff... (7.2)."""
+def _lookup(repo: Any) -> Callable[[bytes], bool]:
+    """Return a function that tells if a changeset is here; core fails for the name ffff...
+
+    (7.2).
+    """
     none, has = repo.nodeconstants.wdirid, repo.unfiltered().changelog.hasnode
     return lambda node: node != none and has(node)
 
@@ -91,7 +94,7 @@ def _update_phases(
     transaction: Callable[[], Any],
     heads: Mapping[int, Iterable[bytes]],
 ) -> None:
-    has = _look(repo)
+    has = _lookup(repo)
     for nodes in heads.values():
         for node in nodes:
             if not has(node):
@@ -106,7 +109,7 @@ def _apply_changes(
     transaction: Any,
     changes: list[tuple[bytes, bytes | None]],
 ) -> None:
-    has = _look(repo)
+    has = _lookup(repo)
     for bookmark, node in changes:
         if node is not None and not has(node):
             name = f"the bookmark {shown(bookmark)}"

@@ -1,4 +1,4 @@
-"""Client of the relay's wake socket, and what a person reads of the mirrors after a change.
+"""Client of the relay's wake socket, and the sentence about the mirrors after a change.
 
 Each push runs this, so it imports nothing but sockets and JSON.
 """
@@ -31,8 +31,8 @@ REGISTRY: Final = "registry"
 TOKENS: Final = "tokens"
 """Document of the access tokens."""
 
-# What a person reads: of mirrors that have the change; of one and of several that are late; of
-# all while replication is down.
+# Sentences about mirrors: that have the change; a single one that is late; several that are late;
+# all mirrors while replication is down.
 SHOWN: Final = (
     "visible on",
     "does not show it yet",
@@ -64,10 +64,10 @@ def push_request(
 ) -> dict[str, Any]:
     """Return the request that wakes the relay for a push: its repository's identity, its record.
 
-    `session` is the id of its session. The path is for a relay of the release before.
+    `session` is the id of its session. The path is for a relay of an older release.
     """
-    found = {"path": path, "repository": repository, "id": number, "hash": hash_}
-    return {**found, "session": session} if session else found
+    request = {"path": path, "repository": repository, "id": number, "hash": hash_}
+    return {**request, "session": session} if session else request
 
 
 def document_request(name: str) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def line(request: Mapping[str, Any], wait: float) -> bytes:
 
 
 def ask(relay: str, request: Mapping[str, Any], wait: float) -> dict[str, Any] | None:
-    """Wake the relay and return its answer; None if it gives none in time.
+    """Wake the relay and return its answer; None without an answer in time.
 
-    A relay that is being restarted is asked again: meanwhile mirrors are in use that do not show
-    the push yet.
+    A relay that is being restarted is asked again: until it answers, mirrors that do not show the
+    push yet are in use.
     """
     end = time.monotonic() + wait
     while True:
@@ -101,7 +101,7 @@ def ask(relay: str, request: Mapping[str, Any], wait: float) -> dict[str, Any] |
 
 
 def _exchange(relay: str, said: bytes, seconds: float) -> bytes:
-    """Send a line and return what the relay says, without its end where the relay has died."""
+    """Send a line and return the relay's answer, incomplete if the relay has died."""
     deadline = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(MARGIN_SECONDS)
@@ -122,14 +122,14 @@ def _exchange(relay: str, said: bytes, seconds: float) -> bytes:
 
 def _object(said: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(said)
+        value = json.loads(said)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
-    """Return the sentence for the pusher; `answer` None is a relay that gave none."""
+    """Return the sentence for the pusher; `answer` None: the relay gave none."""
     problem = answer.get("problem") if answer else None
     if isinstance(problem, str) and problem.isprintable() and problem:
         return f"push {number} recorded, {problem}"
@@ -139,7 +139,7 @@ def sentence(number: int, answer: Mapping[str, Any] | None, wait: float) -> str:
 def mirrors(
     answer: Mapping[str, Any] | None, wait: float, words: tuple[str, str, str, str] = SHOWN
 ) -> str:
-    """Return which mirrors have a change; `answer` None is a relay that gave none."""
+    """Return which mirrors have a change; `answer` None: the relay gave none."""
     have, is_late, are_late, later = words
     if answer is None or not answer.get("broker"):
         return later
@@ -161,7 +161,7 @@ def mirrors(
 
 def _names(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise TypeError("no list of names")
+        raise TypeError("not a list of names")
     return value
 
 

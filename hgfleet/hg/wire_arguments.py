@@ -1,6 +1,6 @@
-"""Arguments of listed wire commands, and the choices of a client in them. Data alone.
+"""Arguments of listed wire commands, and the choices of a client in them. Only data.
 
-As with the commands (`wire_commands`), an argument of a later Mercurial is closed until it is
+As with the commands (`wire_commands`), an argument of a later Mercurial is refused until it is
 listed, and tests compare the tables with core's (mercurial/wireprotov1server.py, wireprototypes.py,
 pushkey.py, exchanges/bundle_caps.py; 7.2).
 """
@@ -30,8 +30,10 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "stream_out": "",
     "unbundle": "heads",
 }
-"""Of each open command, in core's notation; `*` stands for further arguments. Only those of
-`getbundle` and `batch` mean something."""
+"""Arguments of each open command, in core's notation; `*` stands for further arguments.
+
+Only further arguments of `getbundle` and `batch` have a meaning.
+"""
 
 GETBUNDLE: Final = frozenset(
     {
@@ -50,17 +52,19 @@ GETBUNDLE: Final = frozenset(
 """Arguments of `getbundle`. They choose the content and form of the answer, and change nothing."""
 
 GETBUNDLE_CLOSED: Final = frozenset({"excludepats", "includepats"})
-"""Of narrow clones, which this service does not have."""
+"""Arguments of narrow clones, which this service does not have."""
 
 READ_NAMESPACES: Final = frozenset({"bookmarks", "namespaces", "obsolete", "phases"})
 """Namespaces of keys that `listkeys` answers."""
 
 PUSHED_NAMESPACES: Final = READ_NAMESPACES - {"namespaces"}
-"""Those that `pushkey` changes; each in a transaction, with policies and a record."""
+"""Namespaces that `pushkey` changes; each in a transaction, with policies and a record."""
 
 VARIABLES: Final = frozenset({"CLOSED_TREE"})
-"""Variables of `hg push --pushvars` that something here reads; others are dropped. Hooks of a site
-would get them in their environment."""
+"""Variables of `hg push --pushvars` that this service reads; others are dropped.
+
+Otherwise, hooks of a site would get them in their environment.
+"""
 
 OFFERED: Final = frozenset(
     {
@@ -85,7 +89,7 @@ NOT_OFFERED: Final = frozenset(
         # Only with the part `remote-changegroup`.
         "digests",
         "remote-changegroup",
-        # It says that the part is taken.
+        # It announces that the part is accepted.
         "hgtagsfnodes",
     }
 )

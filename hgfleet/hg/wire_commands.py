@@ -1,7 +1,7 @@
-"""Wire commands of Mercurial 7.2 and who may send them: one table for SSH and HTTPS.
+"""Wire commands of Mercurial 7.2 and who may send them: a single table for SSH and HTTPS.
 
-A command that is in no set here is closed over both transports, so a command that a later
-Mercurial adds stays closed until it is listed. The commands are those of
+A command that is in no set here is refused over both transports, so a command that a later
+Mercurial adds stays refused until it is listed. The commands are defined in
 `mercurial/wireprotov1server.py`; a test compares the sets with it.
 """
 
@@ -30,10 +30,10 @@ REPLAYABLE: Final = frozenset(
 
 HANDSHAKE_PAIRS: Final = b"-".join([b"0" * 40] * 2)
 """The only argument of `between` that is answered: a client sends it over SSH to find the end of
-what a login shell prints. Other pairs read the history between their nodes."""
+a login shell's output. Other pairs read the history between their nodes."""
 
 STREAMING: Final = frozenset({"clonebundles", "clonebundles_manifest", "getbundle", "stream_out"})
-"""Commands answered anew each time: data, and manifests, which may depend on the client."""
+"""Commands answered afresh each time: data, and manifests, which may depend on the client."""
 
 READING: Final = REPLAYABLE | STREAMING
 
@@ -48,9 +48,9 @@ CLOSED: Final = frozenset(
         "changegroup",
         "changegroupsubset",
         "debugwireargs",
-        # Its path check is a bare prefix test, and its errors tell whether a path exists that the
-        # server can stat. Clone bundles come from the object store.
+        # Its path check is a bare prefix test, and its errors reveal whether the server can stat a
+        # path. Clone bundles come from the object store.
         "get_cached_bundle_inline",
     }
 )
-"""Commands that only read, that no client of today needs and that are better left shut."""
+"""Commands that only read, that no current client needs, and that are better left closed."""

@@ -61,10 +61,10 @@ A push that is too large ends with the bytes that it may have.
   $ python -c 'import os; open("random", "wb").write(os.urandom(3000000))'
   $ hg commit -qm large
   $ hg push 2>&1 | grep remote
-  remote: abort: this push has more than the 102400 bytes that one push may have (* bytes were sent); push fewer changesets at a time with "hg push --rev REV", or ask the operators to bring the history in (glob)
+  remote: abort: this push has more than the 102400 bytes that a single push may have (* bytes were sent); push fewer changesets at a time with "hg push --rev REV", or ask the operators to bring the history in (glob)
   $ limit 'push-size-person = 100 KB'
   $ hg push 2>&1 | grep remote
-  remote: abort: your pushes that are under way have more than the 102400 bytes that they may have together (* of this one were sent); push again when the others are done (glob)
+  remote: abort: your pushes that are under way have more than the 102400 bytes that they may have together (* of this push were sent); push again when the others are done (glob)
   $ ls $TESTTMP/sessions
   alice.0.slot
 
@@ -158,7 +158,7 @@ A person has so many sessions. Here one is open already, as long as a lock is he
 
   $ limit 'sessions-person = 1'
   $ flock $TESTTMP/sessions/bob.0.slot $TESTTMP/session < /dev/null
-  abort: bob has too many sessions on this server: 1 at a time are allowed; wait until a clone, pull or push of yours is done, or end one
+  abort: bob has too many sessions on this server: 1 at a time are allowed; wait until a clone, pull or push of yours is done, or end a session
   [255]
   $ HGFLEET_USER=alice flock $TESTTMP/sessions/bob.0.slot $TESTTMP/session < /dev/null
   $ serve < /dev/null

@@ -179,7 +179,7 @@ def test_a_push_within_its_limits_goes_on() -> None:
 @pytest.mark.parametrize(
     ("sent", "person", "free", "words"),
     [
-        (1001, 1001, 10_000, "1000 bytes that one push may have (1001 bytes were sent)"),
+        (1001, 1001, 10_000, "1000 bytes that a single push may have (1001 bytes were sent)"),
         (900, 2001, 10_000, "2000 bytes that they may have together"),
         (0, 0, 499, "499 bytes left, less than the 500 bytes that stay free"),
     ],

@@ -8,15 +8,15 @@ from hgfleet.hg.push_outcome import BUCKETS, ENDS, FAILED, REASONS, REFUSED
 
 def test_the_first_reason_stays_and_is_taken_once() -> None:
     push_outcome.take()
-    push_outcome.note("access")
-    push_outcome.note("policies")
+    push_outcome.record("access")
+    push_outcome.record("policies")
     assert push_outcome.take() == "access"
     assert push_outcome.take() is None
 
 
 def test_a_word_that_is_no_reason_is_an_error_of_the_service() -> None:
     push_outcome.take()
-    push_outcome.note('x"} 1')
+    push_outcome.record('x"} 1')
     assert push_outcome.take() == "error"
 
 

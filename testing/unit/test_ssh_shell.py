@@ -343,7 +343,7 @@ def test_a_command_without_a_free_slot_is_refused_as_a_session_of_hg_is(
     assert (refused.returncode, refused.stdout) == (75, "")
     assert refused.stderr == (
         "bob has too many sessions on this server: 1 at a time are allowed; wait until a clone, "
-        "pull or push of yours is done, or end one\n"
+        "pull or push of yours is done, or end a session\n"
     )
     assert "decision=refuse" in site.log[-1]
     held.leave()
