@@ -206,7 +206,7 @@ def _record(repo: Any, transaction: Any) -> None:
     if lines:
         writing.append(repo.svfs, transaction, tip, lines)
         recorded = shared.Recorded(last.repository, last.id, last.end, last.hash)
-        confirming.tell_after(repo, transaction, recorded)
+        confirming.report_after(repo, transaction, recorded)
 
 
 def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **named: Any) -> Any:

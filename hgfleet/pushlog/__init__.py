@@ -1,1 +1,1 @@
-"""Push log: a record of each push, in the store of its repository, and all that reads it."""
+"""Push log: a record of each push, in the store of its repository, and all readers of it."""

@@ -1,4 +1,4 @@
-"""Rules of a chain of records: what may follow what. Pure."""
+"""Rules of a chain of records: which record may follow another record. Pure."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def problem(tip: Tip, record: Record) -> str | None:
             f"{tip.repository}"
         )
     if record.epoch < tip.epoch:
-        return f"record {record.id} has epoch {record.epoch}, the one before it {tip.epoch}"
+        return f"record {record.id} has epoch {record.epoch}, the record before it {tip.epoch}"
     return None
 
 
 def checked(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Pass the entries of a whole file on; raises PushlogError at one that does not follow."""
+    """Pass on the entries of a whole file; raises PushlogError if an entry does not follow."""
     tip = Tip(hash=FIRST)
     for entry in entries:
         wrong = problem(tip, entry.record)

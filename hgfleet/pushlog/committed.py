@@ -1,8 +1,8 @@
 """The committed part of a push log, for readers without the lock of the store.
 
-A transaction appends its record before it is committed. Until then `journal`, beside the log, names
-the size that an abort truncates the log to. A reader that takes the log up to that size never shows
-a push that is undone later.
+A transaction appends its record before it is committed. Until then, the file `journal` next to the
+log names the size that an abort truncates the log to. A reader that reads the log up to that size
+never shows a push that is undone later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JOURNAL: Final = "journal"
 """Name of the file of a running or broken transaction, in the store (core 7.2)."""
 
 _ATTEMPTS: Final = 100
-"""Reads of the journal beside a log that changes at the same time; one push needs two."""
+"""Reads of the journal of a log that changes at the same time; a push needs two reads."""
 
 
 class Stamp(NamedTuple):
@@ -34,9 +34,9 @@ class Stamp(NamedTuple):
     modified_ns: int
 
     @staticmethod
-    def of(found: os.stat_result) -> Stamp:
+    def of(status: os.stat_result) -> Stamp:
         """Return the stamp of a file whose properties were read."""
-        return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+        return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def size_before(journal: bytes) -> int | None:
@@ -52,7 +52,7 @@ class CommittedLog:
     """An open push log up to its committed end; a missing log is empty."""
 
     def __init__(self, log: Path) -> None:
-        """Raises OSError, and TemporaryError if the log does not hold still."""
+        """Raises OSError, and TemporaryError if the log keeps changing."""
         self.path = log
         self._descriptor = -1
         self.end = 0
@@ -107,18 +107,21 @@ class CommittedLog:
         end = size
         while end > 0:
             start = max(0, end - step)
-            found = self.read(start, end).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            line_feed = self.read(start, end).rfind(b"\n")
+            if line_feed >= 0:
+                return start + line_feed + 1
             end = start
         return 0
 
     def _committed(self) -> int:
         """Return the size up to which no running transaction can undo the log.
 
-        A log that is the same before and after the look at the journal was appended to by the
-        transaction of that journal, or by a committed one.
+        If the log is the same before and after the read of the journal, its last record belongs to
+        the transaction of that journal, or to a committed transaction.
         """
+        # A transaction writes the size of the log to its journal before it appends to the log, and
+        # removes the journal when it commits. So a journal and a log belong together only if the
+        # log did not change while the journal was read. If it did change, read the journal again.
         journal = self.path.with_name(JOURNAL)
         before = self._stamp()
         for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""The disk's confirmation of a record, before the client hears of it. Runs inside hg."""
+"""The disk's confirmation of a record, before the client is told of it. Runs inside hg."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CATEGORY: Final = b"pushlog"
 
 
 def hold(repo: Any) -> Held | None:
-    """Open the disk before a transaction writes, once for all under the same lock.
+    """Open the disk before a transaction writes, once for all transactions under the same lock.
 
-    In each end of the transactions, the disk is closed when the lock is released. None where
-    the host goes without, or leaves the sync to the replication. Raises Abort.
+    However the transactions end, the disk is closed when the lock is released. None if the host
+    does not sync, or leaves the sync to the replication. Raises Abort.
     """
     ui, lock = repo.ui, repo.currentwlock() or repo.currentlock()
-    # A mirror syncs once for many records, before it says that it shows them.
+    # A mirror syncs once for many records, before it reports that it shows them.
     is_applied = shared.applied_record(repo) is not None
     if lock is None or is_applied or not ui.configbool(b"hgfleet", b"durable"):
         return None
@@ -42,12 +42,12 @@ def hold(repo: Any) -> Held | None:
     return held
 
 
-def tell_after(repo: Any, transaction: Any, recorded: shared.Recorded) -> None:
-    """Have a transaction's record told when it is committed, and its disk has it.
+def report_after(repo: Any, transaction: Any, recorded: shared.Recorded) -> None:
+    """Report a transaction's record once it is committed and the disk has it.
 
-    Core calls what waits for the unlocking in its order: the sync first, then this, and then the
-    hooks `txnclose` of the transaction, whose category comes later (7.2). Those of an earlier
-    transaction under the same lock come before, and must not tell of this record.
+    When the lock is released, core runs callbacks in their order: the sync first, then this, and
+    then the hooks `txnclose` of the transaction, whose category comes later (7.2). The hooks of an
+    earlier transaction under the same lock run before, and must not report this record.
     """
     held = hold(repo)
     is_committed: list[bool] = []

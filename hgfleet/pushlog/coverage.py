@@ -1,4 +1,4 @@
-"""Verification of a push log against its repository: each changeset is in one record. Pure."""
+"""Verification of a push log against its repository: each changeset is in a single record. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Node, Record
 
 MAX_NAMED: Final = 10
-"""Changesets that the report of one problem names."""
+"""Changesets that the report of a problem names."""
 
 
 class Contents(NamedTuple):
@@ -34,7 +34,7 @@ class _Coverage:
         self.last: Record | None = None
 
     def follow(self, record: Record) -> Iterator[str]:
-        """Take one more record; yield its problems."""
+        """Take the next record; yield its problems."""
         self.last = record
         if record.kind == "adoption":
             if record.id != 1:
@@ -55,7 +55,7 @@ class _Coverage:
 
 
 def problems(entries: Iterable[Entry], contents: Contents) -> Iterator[str]:
-    """Yield a sentence for each problem; nothing if log and repository fit."""
+    """Yield a sentence for each problem; nothing if log and repository match."""
     covered = _Coverage()
     try:
         for entry in chain.checked(entries):
@@ -72,14 +72,14 @@ def problems(entries: Iterable[Entry], contents: Contents) -> Iterator[str]:
     others = contents.nodes - covered.named.keys()
     if covered.last is None:
         if others:
-            yield f"no log, and {len(others)} changesets; `hgfleet pushlog adopt` begins one"
+            yield f"no log, and {len(others)} changesets; `hgfleet pushlog adopt` begins a log"
         return
     adoption = covered.adoption
     if adoption is None:
         if others:
             yield f"no record has {_shown(sorted(others))}"
     elif not covered.adopted_lost and contents.digest_of(others) != adoption.heads.digest:
-        yield "the changesets that no push has are not those that were adopted"
+        yield "the changesets without a push are not the changesets that were adopted"
     if contents.digest_of(contents.nodes) != covered.last.heads.digest:
         yield f"the repository has other heads than after its last record {covered.last.id}"
 

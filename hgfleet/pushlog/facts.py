@@ -25,14 +25,14 @@ class Facts(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the transaction changed nothing that a record tells."""
+        """Whether the transaction changed nothing that a record contains."""
         return not (self.changesets or self.phases or self.bookmarks or self.markers)
 
 
 def of_transaction(repo: Any, transaction: Any) -> Facts:
     """Collect the changes of an open transaction of an unfiltered repository.
 
-    The changesets are all that were added, secret and obsolete ones included.
+    The changesets are all added changesets, including secret and obsolete changesets.
     """
     changes, log = transaction.changes, repo.changelog
     before, after = changes[b"origrepolen"], len(log)
@@ -50,7 +50,7 @@ def of_transaction(repo: Any, transaction: Any) -> Facts:
 
 
 def digest(log: Any, before: int | None = None) -> str:
-    """Return the digest of all heads, or of those before the changeset with this number."""
+    """Return the digest of all heads, or of the heads before the changeset with this number."""
     numbers = log.headrevs(None, before)
     return Heads.digest_of(log.node(number).hex() for number in numbers if number >= 0)
 
@@ -70,8 +70,8 @@ def moved(
 ) -> tuple[tuple[str, Node | None, Node | None], ...]:
     """Compare two states of all bookmarks."""
     names = sorted(before.keys() | after.keys())
-    found = ((name, before.get(name), after.get(name)) for name in names)
-    return tuple(one for one in found if one[1] != one[2])
+    states = ((name, before.get(name), after.get(name)) for name in names)
+    return tuple(state for state in states if state[1] != state[2])
 
 
 def _sorted(nodes: Iterable[bytes]) -> tuple[Node, ...]:
@@ -80,7 +80,7 @@ def _sorted(nodes: Iterable[bytes]) -> tuple[Node, ...]:
 
 def _phases(log: Any, changes: Any) -> Iterable[tuple[Node, str | None, str]]:
     names = {number: name.decode("ascii") for number, name in phases.phasenames.items()}
-    for numbers, (old, new) in sorted(changes, key=lambda one: one[0][0]):
+    for numbers, (old, new) in sorted(changes, key=lambda change: change[0][0]):
         if old != new:
             was = None if old is None else names[old]
             yield from ((log.node(number).hex(), was, names[new]) for number in numbers)
@@ -93,7 +93,7 @@ def _bookmarks(changes: Any) -> Iterable[tuple[str, Node | None, Node | None]]:
 
 
 def _stored(bookmark: bytes) -> str:
-    """Return a name, with lone surrogates for bytes that are not UTF-8, so that it comes back."""
+    """Return a name, with lone surrogates for bytes that are not UTF-8, so that none is lost."""
     return encoding.fromlocal(bookmark).decode("utf-8", "surrogateescape")  # type: ignore[no-any-return]
 
 

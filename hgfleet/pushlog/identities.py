@@ -1,6 +1,6 @@
-"""Identity of the repository in a folder, by its two witnesses: the file in its store, and its log.
+"""Identity of the repository in a folder, by two witnesses: the file in its store, and its log.
 
-A repository of a release before has no file, and a new one has no log.
+A repository of an older release has no file, and a new repository has no log.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def logged(place: Path) -> str:
-    """Return the identity in the push log of the repository at a place; "" without a readable one.
+    """Return the identity in the push log of the repository at a place; "" if it is unreadable.
 
-    `hgfleet pushlog verify` tells of one that cannot be read, and no push goes on from it.
+    `hgfleet pushlog verify` reports an unreadable log, and no push continues it.
     """
     try:
         return log_file.tip(place / ".hg/store" / log_file.NAME).repository
@@ -27,5 +27,5 @@ def logged(place: Path) -> str:
 
 
 def of(place: Path) -> str:
-    """Return the identity of the repository at a place: of its store, else of its push log."""
+    """Return the identity of the repository at a place: from its store, else from its push log."""
     return identity.of(place) or logged(place)

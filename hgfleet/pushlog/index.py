@@ -1,10 +1,10 @@
 """The index of a push log: `.hg/cache/pushlog.sqlite`, made from the log and deletable at any time.
 
-A session brings it up to date after it has released the lock of the store, when the index is due
+A session updates it after it has released the lock of the store, when the index is due
 (`hgfleet.pushlog.index_step`). Readers that cannot write, such as web workers, read the index and
 the part of the log that it does not cover (`hgfleet.pushlog.view`). The identity of the chain and a
-digest of the last covered bytes tie the index to its log; an index that does not fit is built again
-beside the old one and takes its place.
+digest of the last covered bytes tie the index to its log. An index that does not match is built
+again in a second file, which then replaces it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Updated(NamedTuple):
 
 
 def update(log: Path, index: Path) -> Updated:
-    """Bring the index up to date with the committed part of its log.
+    """Update the index to the committed part of its log.
 
     Raises PushlogError if the log is damaged, TemporaryError if another process updates it, OSError
     and sqlite3.Error.
@@ -55,7 +55,7 @@ def update(log: Path, index: Path) -> Updated:
 
 
 class _UnusableError(Exception):
-    """The index is damaged, has another version, or is that of another log."""
+    """The index is damaged, has another version, or belongs to another log."""
 
 
 def _append(log: CommittedLog, index: Path) -> Updated:
@@ -69,7 +69,7 @@ def _append(log: CommittedLog, index: Path) -> Updated:
             if last is None:
                 return Updated(0)
             tables.mark(connection, log, last)
-            _note_covered(connection, last.end)
+            _record_covered(connection, last.end)
             connection.execute("COMMIT")
             return Updated(last.record.id - covered.id)
     except sqlite3.OperationalError as error:
@@ -81,7 +81,7 @@ def _append(log: CommittedLog, index: Path) -> Updated:
 
 
 def _rebuild(log: CommittedLog, index: Path) -> Updated:
-    """Build the index beside the old one, and let it take its place."""
+    """Build the index in a second file, which then replaces the old index."""
     descriptor, name = tempfile.mkstemp(prefix=f"{NAME}.", dir=index.parent)
     os.close(descriptor)
     new = Path(name)
@@ -94,12 +94,13 @@ def _rebuild(log: CommittedLog, index: Path) -> Updated:
             last = tables.insert(connection, tables.Covered().following(log))
             if last is not None:
                 tables.mark(connection, log, last)
-                _note_covered(connection, last.end)
+                _record_covered(connection, last.end)
             connection.execute("COMMIT")
         new.chmod(MODE)
         with new.open("rb") as file:
             os.fsync(file.fileno())
-        # SQLite would roll the new file back with what an interrupted writer of the old one left.
+        # SQLite would apply the leftover journal of an interrupted writer of the old file to the
+        # new.
         index.with_name(f"{NAME}-journal").unlink(missing_ok=True)
         new.rename(index)
     finally:
@@ -110,14 +111,14 @@ def _rebuild(log: CommittedLog, index: Path) -> Updated:
 
 
 def refresh(log: str, index: str) -> None:
-    """Update an index if it is due; for sessions, which it never fails."""
+    """Update an index if it is due; for sessions, which a failure of the index never fails."""
     if index_step.is_due(log, index):
         with contextlib.suppress(Exception):
             update(Path(log), Path(index))
 
 
 def open_for_reading(index: Path) -> sqlite3.Connection | None:
-    """Open an index without writing anything; None if there is none, or none of this version."""
+    """Open an index without writing anything; None if there is none of this version."""
     if not index.exists():
         return None
     address = f"file:{quote(str(index))}?mode=ro"
@@ -136,14 +137,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_SESSION_SECONDS, isolation_level=None)
 
 
-def _note_covered(connection: sqlite3.Connection, end: int) -> None:
-    """Write the covered bytes where a session reads them without SQLite."""
+def _record_covered(connection: sqlite3.Connection, end: int) -> None:
+    """Write the number of covered bytes where a session reads it without SQLite."""
     connection.execute(f"PRAGMA user_version = {end // index_step.UNIT}")
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder of caches against other writers of the index; raises TemporaryError."""
+    """Lock the folder of caches against other writers of the index; raises TemporaryError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -1,4 +1,4 @@
-"""When the index of a push log is due. Every session asks, so this imports no database."""
+"""When the index of a push log is due. Every session checks, so this imports no database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEP: Final = 16 * 1024
 """Bytes that the index may lag behind its log before a session updates it: some 30 pushes."""
 
 UNIT: Final = 1024
-"""The index notes the covered bytes in this unit, rounded down, as its `user_version`."""
+"""The unit, rounded down, in which the index records the covered bytes as its `user_version`."""
 
 _HEADER: Final = slice(60, 64)
 """The place of `user_version` in the header of a database (SQLite's file format, 1.3)."""

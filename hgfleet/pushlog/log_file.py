@@ -1,8 +1,8 @@
 """The file of a push log: `.hg/store/pushlog`, lines of `record.py`, appended in transactions.
 
-Readers take no lock. A transaction appends whole lines and a failed one truncates the file, so the
-last line may be incomplete or disappear: readers stop at the last line feed, and only those who
-hold the lock of the store may rely on the last record.
+Readers take no lock. A transaction appends whole lines and a failed transaction truncates the file,
+so the last line may be incomplete or disappear: readers stop at the last line feed, and only a
+holder of the store's lock may rely on the last record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME: Final = "pushlog"
 
 FROM_START: Final = "pushlog-from-start"
 """In `.hg` of a repository that was made empty under a push log: no push adopts its changesets. A
-repository that is older than its log, or was copied here, has no such file."""
+repository that is older than its log, or was copied here, does not have this file."""
 
 MAX_LINE: Final = 256 * 1024 * 1024
 """Bytes; a record of a million changesets has some 90 MB."""
@@ -44,12 +44,12 @@ class Entry(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """The hash by which the next record names this one."""
+        """The hash by which the next record names this record."""
         return hash_of(self.line)
 
 
 class Tip(NamedTuple):
-    """The end of a chain: what the next record continues."""
+    """The end of a chain, which the next record continues."""
 
     id: int = 0
     hash: str = FIRST
@@ -60,9 +60,9 @@ class Tip(NamedTuple):
 
 
 def tip(file: Path | str) -> Tip:
-    """Return the end of the chain; that of a missing or empty file is `Tip()`.
+    """Return the end of the chain; for a missing or empty file it is `Tip()`.
 
-    Raises PushlogError if the last line is no record, OSError if the file cannot be read.
+    Raises PushlogError if the last line is not a record, OSError if the file cannot be read.
     """
     end, line = _end(file)
     if line is None:
@@ -72,7 +72,7 @@ def tip(file: Path | str) -> Tip:
 
 
 def last(file: Path | str) -> Record | None:
-    """Return the last record, None without one; raises as `tip`."""
+    """Return the last record, or None; raises as `tip`."""
     line = _end(file)[1]
     return None if line is None else parse(line)
 
@@ -88,7 +88,7 @@ def _end(file: Path | str) -> tuple[int, bytes | None]:
 def _last_line(descriptor: int) -> tuple[int, bytes | None]:
     """Return the end of the last complete line, and that line; 0 and None if there is none.
 
-    The pieces grow, so that a line of any length is copied a few times at most.
+    The pieces grow, so that a line of any length is copied only a few times.
     """
     start, tail = os.fstat(descriptor).st_size, b""
     while start > 0:

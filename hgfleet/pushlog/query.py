@@ -1,4 +1,4 @@
-"""Search in a push log: which records fit, and the push of each changeset. Pure."""
+"""Search in a push log: which records match, and the push of each changeset. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})?(?:(?P<to>:)(?P<last>[0-9]{1
 
 
 class Query(NamedTuple):
-    """Conditions that a record has to meet; None is none. A date is in seconds since 1970."""
+    """Conditions on a record; None is no condition. A date is in seconds since 1970."""
 
     user: Callable[[str], bool] | None = None
     date: Callable[[float], bool] | None = None
@@ -38,22 +38,22 @@ class Query(NamedTuple):
 
 def ids(text: str) -> tuple[int, int | None]:
     """Read "42", "40:50", "40:" or ":50". Raises UsageError."""
-    found = _RANGE.fullmatch(text.strip())
-    if not found or not (found["first"] or found["last"]):
+    match = _RANGE.fullmatch(text.strip())
+    if not match or not (match["first"] or match["last"]):
         raise UsageError(f"got {text!r:.60} as ids of pushes, expected 42, 40:50, 40: or :50")
-    first = int(found["first"] or 0)
-    if not found["to"]:
+    first = int(match["first"] or 0)
+    if not match["to"]:
         return first, first
-    return first, int(found["last"]) if found["last"] else None
+    return first, int(match["last"]) if match["last"] else None
 
 
 def pushes_of(records: Iterable[Record]) -> dict[Node, Record]:
-    """Return the push of each changeset that a record names and no later one removed."""
-    found: dict[Node, Record] = {}
+    """Return the push of each changeset that a record names and no later record removed."""
+    pushes: dict[Node, Record] = {}
     for record in records:
         if record.kind == "strip":
             for node in record.changesets:
-                found.pop(node, None)
+                pushes.pop(node, None)
         else:
-            found.update(dict.fromkeys(record.changesets, record))
-    return found
+            pushes.update(dict.fromkeys(record.changesets, record))
+    return pushes

@@ -27,7 +27,7 @@ def file(repo: Any) -> str:
 
 
 def conditions(user: bytes | None, date: bytes | None, ids: bytes | None) -> Query:
-    """Read conditions as a person writes them. Raises Abort."""
+    """Parse conditions as a person writes them. Raises Abort."""
     fits_user = None
     if user:
         matcher = stringutil.stringmatcher(user)[2]
@@ -43,13 +43,13 @@ def conditions(user: bytes | None, date: bytes | None, ids: bytes | None) -> Que
 
 
 def last(repo: Any, wanted: Query, limit: int | None) -> Iterator[Record]:
-    """Return the records that fit, the newest first; `limit` is their greatest number."""
-    found = (one.record for one in log_file.entries(file(repo)) if wanted.fits(one.record))
-    return reversed(deque(found, limit))
+    """Return the records that match, the newest first; `limit` is their greatest number."""
+    matching = (entry.record for entry in log_file.entries(file(repo)) if wanted.fits(entry.record))
+    return reversed(deque(matching, limit))
 
 
 def pushes_of(repo: Any) -> dict[str, Record]:
-    """Return the push of each changeset by its node; read anew when the file has changed."""
+    """Return the push of each changeset by its node; read again when the file has changed."""
     repo = repo.unfiltered()
     try:
         status = os.stat(file(repo))  # noqa: PTH116
@@ -59,13 +59,13 @@ def pushes_of(repo: Any) -> dict[str, Record]:
     state = shared.of(repo)
     kept = state.pushes
     if kept is None or kept[0] != seen:
-        records = (one.record for one in log_file.entries(file(repo)))
+        records = (entry.record for entry in log_file.entries(file(repo)))
         kept = state.pushes = (seen, query.pushes_of(records))
     return kept[1]
 
 
 def problems(repo: Any) -> Iterator[str]:
-    """Verify the log; yield a sentence for each problem. Pushes go on meanwhile."""
+    """Verify the log; yield a sentence for each problem. Pushes may go on during the check."""
     repo = repo.unfiltered()
     path = file(repo)
     try:
@@ -87,5 +87,5 @@ def problems(repo: Any) -> Iterator[str]:
         return Heads.digest_of(log.node(number).hex() for number in heads)
 
     contents = coverage.Contents(frozenset(log.node(number).hex() for number in log), digest_of)
-    entries = takewhile(lambda one: one.end <= end, log_file.entries(path))
+    entries = takewhile(lambda entry: entry.end <= end, log_file.entries(path))
     yield from coverage.problems(entries, contents)

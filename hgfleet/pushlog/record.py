@@ -1,4 +1,4 @@
-"""Records of the push log: one line of JSON each, with the hash of the line before.
+"""Records of the push log: each is a line of JSON, with the hash of the line before.
 
     {"bookmarks":[["@",null,"5f..."]],"changesets":["5f..."],"client":"192.0.2.7","epoch":1,
      "heads":{"digest":"9a...","gone":["00..."],"new":["5f..."]},"id":2,"key":"SHA256:...",
@@ -6,8 +6,8 @@
      "repository":"7d...","time":1795440000123,"user":"alice","v":1,"verdicts":{}}
 
 The text of a record is canonical (sorted keys, ASCII, no spaces): a mirror appends the line as it
-arrived, so all hosts have the same bytes and one hash names the whole history. A host reads lines
-from its own disk and from another host; both are parsed as hostile input.
+arrived, so all hosts have the same bytes, and a single hash names the whole history. A host reads
+lines from its own disk and from another host; both are parsed as hostile input.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST: Final = "0" * 64
 """`previous` of the first record of a chain."""
 
 KINDS: Final = frozenset({"push", "adoption", "strip"})
-"""A push; the one record for all that was there before the log; the removal of changesets."""
+"""A push; the record for all changesets from before the log; the removal of changesets."""
 
 PHASES: Final = ("public", "draft", "secret", "archived", "internal")
 
@@ -52,13 +52,13 @@ class Heads:
 
     @staticmethod
     def digest_of(heads: Iterable[Node]) -> str:
-        """Return sha256 of the sorted heads, one a line."""
+        """Return sha256 of the sorted heads, each on its own line."""
         return hashlib.sha256("\n".join(sorted(heads)).encode("ascii")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. `time` is in milliseconds since 1970, UTC."""
+    """A record. `time` is in milliseconds since 1970, UTC."""
 
     id: int
     repository: str
@@ -73,16 +73,16 @@ class Record:
     epoch: int = 1
     """Number of the primary's term, raised by each promotion of a mirror."""
     changesets: tuple[Node, ...] = ()
-    """In the order of the primary, parents first. Of an adoption none: all that no push names."""
+    """In the order of the primary, parents first. Empty in an adoption, which covers all others."""
     heads: Heads = field(default_factory=Heads)
     phases: tuple[tuple[Node, str | None, str], ...] = ()
     """(changeset, phase before, phase after); before is None for a new changeset."""
     bookmarks: tuple[tuple[str, Node | None, Node | None], ...] = ()
-    """(name, before, after); None is no such bookmark."""
+    """(name, before, after); None: the bookmark does not exist."""
     markers: tuple[str, ...] = ()
     """Obsolescence markers, hexadecimal, each as obsolete.encodemarkers has it (version 1)."""
     verdicts: Mapping[str, str] = field(default_factory=dict)
-    """Policy: its verdict."""
+    """The verdict of each policy."""
 
     def line(self) -> bytes:
         """Return the canonical line, without the line feed."""
@@ -122,7 +122,7 @@ def is_hash(text: object) -> bool:
 
 
 def parse(line: bytes) -> Record:
-    """Read a line; raises PushlogError, whose sentence names what is wrong."""
+    """Parse a line; raises PushlogError, whose sentence names the problem."""
     try:
         data = json.loads(line)
         if not isinstance(data, dict) or data.get("v") != VERSION:
@@ -133,7 +133,7 @@ def parse(line: bytes) -> Record:
         record = _record(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PushlogError(
-            f"a line is no record of the push log ({type(error).__name__}: {error})"
+            f"a line is not a record of the push log ({type(error).__name__}: {error})"
         ) from error
     if record.line() != line:
         raise PushlogError(f"record {record.id} is not in its canonical form")
@@ -173,13 +173,13 @@ def _record(data: Mapping[str, Any]) -> Record:
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"{value!r:.40} is no list")
+        raise TypeError(f"{value!r:.40} is not a list")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a text")
     return value
 
 
@@ -192,7 +192,7 @@ def _match(pattern: re.Pattern[str], value: object) -> str:
 
 def _identity(value: object) -> str:
     if not is_identity(value):
-        raise ValueError(f"{value!r:.80} is no identity of a repository")
+        raise ValueError(f"{value!r:.80} is not the identity of a repository")
     return str(value)
 
 
@@ -205,7 +205,7 @@ def _one_of(allowed: Iterable[str], value: object) -> str:
 
 def _number(value: object, least: int) -> int:
     if type(value) is not int or value < least:
-        raise ValueError(f"{value!r:.40} is no whole number from {least} on")
+        raise ValueError(f"{value!r:.40} is not a whole number from {least} on")
     return value
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def lines(
-    repo: Any, transaction: Any, tip: Tip, found: Sequence[tuple[str, Facts]]
+    repo: Any, transaction: Any, tip: Tip, changes: Sequence[tuple[str, Facts]]
 ) -> tuple[list[bytes], Tip]:
     """Return the lines that a transaction of the primary appends, and the tip after them."""
     state = shared.of(repo)
@@ -37,8 +37,11 @@ def lines(
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
         last = writing.beginning(opened_identity.of(repo))._replace(epoch=tip.epoch)
+        # The log begins with this transaction. Changesets that were there before it get a record of
+        # adoption first, with the digest of their heads, so that the record of the transaction
+        # has a predecessor to continue.
         before = transaction.changes[b"origrepolen"]
-        if before or found[0][0] == "strip":
+        if before or changes[0][0] == "strip":
             digest = state.digest_before or facts.digest(repo.changelog, before)
             # A person's push adopts a repository by chance; an operator adopts it by intent.
             user = by.user if OPERATOR.fullmatch(by.user) else ""
@@ -46,14 +49,14 @@ def lines(
             made.append(record.line())
             last = writing.after(last, record, made[-1])
             if before:
-                # An adoption is told to the user whose push begins the log.
+                # The user whose push begins the log is told of the adoption.
                 repo.ui.status(
                     b"the push log begins: record 1 stands for the %d changesets from before\n"
                     % before
                 )
-    for kind, one in found:
-        if not one.is_empty:
-            record = writing.push(last, one, by, now, state.verdicts, kind)
+    for kind, change in changes:
+        if not change.is_empty:
+            record = writing.push(last, change, by, now, state.verdicts, kind)
             made.append(record.line())
             last = writing.after(last, record, made[-1])
     return made, last
@@ -62,7 +65,7 @@ def lines(
 def check(repo: Any) -> None:
     """Refuse a transaction of a repository whose store changed without a record."""
     if shared.applied_record(repo) or shared.of(repo).is_repair:
-        # The replication compares the heads itself; the others are an operator's repair.
+        # The replication compares the heads itself; the other cases are an operator's repair.
         return
     if (told := foreign(repo)) is None:
         return
@@ -78,12 +81,12 @@ def check(repo: Any) -> None:
 
 
 def foreign(repo: Any) -> str | None:
-    """Return how the store left its log, None if the log goes on."""
+    """Return how the store departed from its log, None if it did not."""
     log = repo.changelog
     try:
         last = log_file.last(reading.file(repo))
     except PushlogError:
-        # The record of the transaction cannot be appended: that is told then.
+        # The record of the transaction cannot be appended, which is reported then.
         return None
     from_start = repo.vfs.exists(log_file.FROM_START.encode("ascii"))
     return unrecorded.problem(last, facts.digest(log), changesets=len(log), from_start=from_start)
@@ -91,11 +94,11 @@ def foreign(repo: Any) -> str | None:
 
 @contextlib.contextmanager
 def given(
-    repo: Any, found: Sequence[tuple[str, Facts]], by: writing.Origin | None = None
+    repo: Any, changes: Sequence[tuple[str, Facts]], by: writing.Origin | None = None
 ) -> Iterator[None]:
-    """Have the next transaction record this, of this origin; the default is the session's."""
+    """Have the next transaction record these changes; their origin defaults to the session."""
     state = shared.of(repo)
-    state.given, state.origin = found, by
+    state.given, state.origin = changes, by
     try:
         yield
     finally:
@@ -103,10 +106,10 @@ def given(
 
 
 def adopt(repo: Any) -> None:
-    """Begin the log of a repository that is older than it, with the record of adoption.
+    """Begin the log of a repository that is older than the log, with the record of adoption.
 
-    Operators run this for all repositories. The changesets of one that was made under the log are
-    left to `accept`.
+    Operators run this for all repositories. In a repository that was made under the log, unrecorded
+    changesets are left to `accept`.
     """
     if not repo.vfs.exists(log_file.FROM_START.encode("ascii")):
         _adopt(repo)
@@ -126,9 +129,9 @@ def _adopt(repo: Any) -> None:
 
 
 def accept(repo: Any) -> None:
-    """Record the changesets that came or went without a record, by the operator who says so.
+    """Record changesets that came or went without a record, on behalf of the operator.
 
-    Mirrors follow these records as all others.
+    Mirrors follow these records like all others.
     """
     path = reading.file(repo)
     with repo.lock():
@@ -145,33 +148,36 @@ def accept(repo: Any) -> None:
             for number in log
         }
         try:
-            found = unrecorded.difference((one.record for one in log_file.entries(path)), history)
+            difference = unrecorded.difference(
+                (entry.record for entry in log_file.entries(path)), history
+            )
         except PushlogError as problem:
             raise error.Abort(encoding.strtolocal(str(problem))) from problem
-        with given(repo, list(_accepted(repo, history, found))), repo.transaction(b"pushlog"):
+        with given(repo, list(_accepted(repo, history, difference))), repo.transaction(b"pushlog"):
             pass
-        # A removal that could not be completed is answered for, too.
+        # A removal that could not be completed is accepted, too.
         repo.svfs.tryunlink(removal.NAME.encode("ascii"))
 
 
 def _accepted(
-    repo: Any, history: dict[str, tuple[str, ...]], found: unrecorded.Difference
+    repo: Any, history: dict[str, tuple[str, ...]], difference: unrecorded.Difference
 ) -> Iterator[tuple[str, Facts]]:
-    """Yield a removal and a push that lead from the log to the store."""
-    kept = unrecorded.heads(history, history.keys() - set(found.added))
-    if found.gone:
-        yield "strip", facts.Facts(found.gone, Heads(digest=Heads.digest_of(kept)))
-    if found.added:
+    """Yield a removal and a push that together lead from the log to the store."""
+    kept = unrecorded.heads(history, history.keys() - set(difference.added))
+    if difference.gone:
+        yield "strip", facts.Facts(difference.gone, Heads(digest=Heads.digest_of(kept)))
+    if difference.added:
         now = facts.heads(repo.changelog)
         moved = Heads(tuple(sorted(kept - now)), tuple(sorted(now - kept)), Heads.digest_of(now))
         names = {number: name.decode("ascii") for number, name in phases.phasenames.items()}
         yield (
             "push",
             facts.Facts(
-                found.added,
+                difference.added,
                 moved,
                 tuple(
-                    (node, None, names[repo[bytes.fromhex(node)].phase()]) for node in found.added
+                    (node, None, names[repo[bytes.fromhex(node)].phase()])
+                    for node in difference.added
                 ),
             ),
         )

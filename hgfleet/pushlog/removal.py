@@ -1,6 +1,6 @@
-"""The intent of a removal: what a killed `hg strip` was about to do, and what is left of it. Pure.
+"""The intent of a removal: what a killed `hg strip` had left to do. Pure.
 
-Core removes changesets in several transactions, and the record of the removal has one of its own
+Core removes changesets in several transactions, and the record of the removal has another one
 after them. A process that is killed between them leaves a store that its push log does not explain.
 So a removal begins with a file in the store, the intent, which the next writer completes or
 withdraws under the lock (`removing.py`).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Node
 
 NAME: Final = "pushlog-removal"
-"""Of the file, in the store of a repository."""
+"""Name of the file, in the store of a repository."""
 
 VERSION: Final = 1
 
@@ -37,10 +37,10 @@ class Intent:
     """A removal that is about to begin, and the state of the repository before it."""
 
     repository: str
-    """Identity; "" where neither store nor log has one yet."""
+    """Identity; "" if neither store nor log has an identity yet."""
     last: int
     hash: str
-    """Number and hash of the last record, 0 and `record.FIRST` without one."""
+    """Number and hash of the last record, 0 and `record.FIRST` without a record."""
     heads: tuple[Node, ...]
     bookmarks: tuple[tuple[str, Node], ...]
     gone: tuple[Node, ...]
@@ -50,7 +50,7 @@ class Intent:
     moves: tuple[tuple[str, Node], ...]
     """The bookmarks of removed changesets, and where they go."""
     is_recorded: bool
-    """Not if the store had changed without a record before: such a removal has none either."""
+    """False if the store had already changed without a record: this removal gets none either."""
     user: str
     key: str
     client: str
@@ -80,38 +80,38 @@ def parse(text: bytes) -> Intent:
         return _intent(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PushlogError(
-            f"{NAME} is no intent of a removal ({type(error).__name__}: {error!s:.80})"
+            f"{NAME} is not an intent of a removal ({type(error).__name__}: {error!s:.80})"
         ) from error
 
 
 def _intent(data: dict[str, Any]) -> Intent:
-    found = Intent(
+    intent = Intent(
         **data
         | {name: tuple(data[name]) for name in ("heads", "gone")}
         | {name: tuple((mark, node) for mark, node in data[name]) for name in _MARKS}
     )
-    nodes = (*found.heads, *found.gone, *(node for _, node in (*found.bookmarks, *found.moves)))
+    nodes = (*intent.heads, *intent.gone, *(node for _, node in (*intent.bookmarks, *intent.moves)))
     is_right = (
-        (found.repository == "" or is_identity(found.repository))
-        and type(found.last) is int
-        and is_hash(found.hash)
-        and is_hash(found.after)
+        (intent.repository == "" or is_identity(intent.repository))
+        and type(intent.last) is int
+        and is_hash(intent.hash)
+        and is_hash(intent.after)
         and all(_NODE.fullmatch(node) for node in nodes)
-        and all(_PRINTABLE.fullmatch(value) for value in (found.user, found.key, found.client))
-        and _BUNDLE.fullmatch(found.kept)
-        and type(found.is_recorded) is bool
-        and found.gone
+        and all(_PRINTABLE.fullmatch(value) for value in (intent.user, intent.key, intent.client))
+        and _BUNDLE.fullmatch(intent.kept)
+        and type(intent.is_recorded) is bool
+        and intent.gone
     )
     if not is_right:
         raise ValueError("a value has another form")
-    return found
+    return intent
 
 
 _MARKS: Final = ("bookmarks", "moves")
 
 
 class Step(enum.Enum):
-    """What the next writer does about an intent."""
+    """How the next writer treats an intent."""
 
     STALE = "is of another state of the repository"
     WITHDRAW = "had not begun"
@@ -123,13 +123,16 @@ def decide(intent: Intent, identity: str, tip: Tip, digest: str) -> Step:
     """Decide about an intent that was found in a store without an open transaction.
 
     `identity` is of the store, `tip` of its push log, `digest` of its heads now. An intent that
-    came with a copy of another repository, or with a backup, tells nothing about this state.
+    came with a copy of another repository, or with a backup, says nothing about this state.
     """
     own = identity or tip.repository
     if own and intent.repository and own != intent.repository:
         return Step.STALE
     if (tip.id, tip.hash) != (intent.last, intent.hash):
         return Step.STALE
+    # The heads of the store show how far the removal came. With the heads of before, it had not
+    # begun. With the heads of after, only its record is missing. With any others, core was killed
+    # after it had removed changesets that stay, and before it had added them again.
     if digest == intent.before:
         return Step.WITHDRAW
     return Step.RECORD if digest == intent.after else Step.RESTORE

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = removal.NAME.encode("ascii")
 _FOLDER: Final = b"strip-backup"
-"""Of core, in `.hg`."""
+"""Folder of core, in `.hg`."""
 
 _KEPT: Final = b"-temp.hg"
 _OWN: Final = b".pushlog"
@@ -37,12 +37,12 @@ _MODE: Final = 0o640
 def strip(repo: Any, nodes: Sequence[bytes], original: Callable[[], Any]) -> Any:
     """Strip, and then record the removal, while the caller holds the lock.
 
-    Core removes all changesets from the first one on and adds those again that stay, each in a
-    transaction: records of these would tell of removals and pushes that no reader saw.
+    Core removes all changesets from the first one on, and adds the changesets that stay again, each
+    step in a transaction: records of these would show removals and pushes that no reader saw.
     """
     _settle_before(repo)
     if repo.svfs.exists(_NAME):
-        # A host that takes no changes refuses this one, too.
+        # A host that takes no changes refuses this removal, too.
         return original()
     foreign = recording.foreign(repo)
     intent = _intent(repo, nodes, is_recorded=foreign is None)
@@ -52,7 +52,8 @@ def strip(repo: Any, nodes: Sequence[bytes], original: Callable[[], Any]) -> Any
             with _stripping(repo):
                 result = original()
         except BaseException:
-            # Refused, or failed before anything was removed. Else the next writer completes it.
+            # Refused, or failed before anything was removed. Otherwise, the next writer completes
+            # it.
             if facts.digest(repo.changelog) == intent.before:
                 _forget(repo, intent)
             raise
@@ -78,9 +79,9 @@ def _settle_before(repo: Any) -> None:
 
 
 def bundled(repo: Any, name: bytes) -> None:
-    """Note the bundle of the changesets that a removal takes away and adds again.
+    """Record the bundle of the changesets that a removal takes away and adds again.
 
-    It is the only copy of them until the removal is complete.
+    The bundle is their only copy until the removal is complete.
     """
     if intent := _read(repo):
         for place in (name, _FOLDER):
@@ -89,11 +90,11 @@ def bundled(repo: Any, name: bytes) -> None:
 
 
 def settle(repo: Any) -> str | None:
-    """Complete or withdraw a removal whose process was killed; return what was done.
+    """Complete or withdraw a removal whose process was killed; return a sentence about it.
 
-    The caller holds the lock, and has rolled an open transaction back. A host that takes no changes
-    leaves the intent alone. Raises PushlogError, OSError or what core raises where it cannot be
-    completed; the intent stays, and a push is refused with the way out.
+    The caller holds the lock, and has rolled back any open transaction. A host that takes no
+    changes leaves the intent as it is. Raises PushlogError, OSError or errors of core if the
+    removal cannot be completed; the intent stays, and a push is refused with the way out.
     """
     repo = repo.unfiltered()
     if shared.of(repo).completes or not _takes_changes(repo):
@@ -103,7 +104,7 @@ def settle(repo: Any) -> str | None:
 
 
 def _takes_changes(repo: Any) -> bool:
-    """Whether a transaction of this process is one of a recorded repository's primary."""
+    """Whether this process makes transactions of a recorded repository on its primary."""
     ui = repo.ui
     is_logged = ui.configbool(b"hgfleet", b"pushlog") and ui.config(b"hgfleet", b"path")
     return bool(is_logged) and not (
@@ -120,7 +121,7 @@ def _settle(repo: Any) -> str:
     except PushlogError:
         if recording.foreign(repo) is not None:
             raise
-        # The log explains the store, so nothing is left of the removal.
+        # The log explains the store, so nothing of the removal is left to do.
         intent = None
     if intent is None:
         repo.svfs.tryunlink(_NAME)
@@ -128,7 +129,7 @@ def _settle(repo: Any) -> str:
     step = removal.decide(intent, opened_identity.of(repo), tip, facts.digest(repo.changelog))
     what = f"a killed removal of {len(intent.gone)} changesets by {intent.user or 'nobody'}"
     if step is Step.STALE:
-        # The changesets of its bundle may be nowhere else.
+        # The bundle is kept: its changesets may be nowhere else.
         repo.svfs.tryunlink(_NAME)
         return f"{what} {step.value}, withdrawn"
     if step is Step.RESTORE:
@@ -148,8 +149,8 @@ def _restore(repo: Any, intent: Intent) -> None:
     """Add the changesets again that core took away for a moment, from its bundle."""
     if not intent.kept:
         raise PushlogError(
-            "its store has other heads than before and after the removal, and no bundle of the "
-            "changesets that stay was noted"
+            "its store has other heads than before and after the removal, and the intent names no "
+            "bundle of the changesets that stay"
         )
     name = _FOLDER + b"/" + intent.kept.encode("ascii")
     if not repo.vfs.exists(name):
@@ -166,17 +167,17 @@ def _restore(repo: Any, intent: Intent) -> None:
     ):
         bundle = exchange.readbundle(repo.ui, file, name, repo.vfs)
         bundle2.applybundle(repo, bundle, transaction, source=b"strip", url=url)
-        if (found := facts.digest(repo.changelog)) != intent.after:
+        if (digest := facts.digest(repo.changelog)) != intent.after:
             raise PushlogError(
-                f".hg/{text(name)} leads to heads with the digest {found[:12]}, expected "
+                f".hg/{text(name)} leads to heads with the digest {digest[:12]}, expected "
                 f"{intent.after[:12]}"
             )
-    # Bookmarks were read without these changesets.
+    # The bookmarks were read without these changesets.
     repo.invalidate()
 
 
 def _record(repo: Any, intent: Intent, moves: Sequence[tuple[str, Node]] = ()) -> None:
-    """Record a removal, and move the bookmarks that it left behind, in one transaction."""
+    """Record a removal, and move the bookmarks that it left behind, in a single transaction."""
     log = repo.changelog
     before, now = set(intent.heads), facts.heads(log)
     marks = facts.marks(repo._bookmarks) | dict(moves)  # noqa: SLF001  (core has no other name)
@@ -208,7 +209,7 @@ def _move(repo: Any, transaction: Any, moves: Sequence[tuple[str, Node]]) -> Non
 
 @contextlib.contextmanager
 def _own(repo: Any) -> Iterator[None]:
-    """Take the intent for that of this process: transactions leave it alone."""
+    """Mark the intent as this process's own: transactions ignore it."""
     state = shared.of(repo)
     state.completes = True
     try:
@@ -219,7 +220,7 @@ def _own(repo: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stripping(repo: Any) -> Iterator[None]:
-    """Have transactions leave no record."""
+    """Let transactions leave no record."""
     state = shared.of(repo)
     state.strips = True
     try:
@@ -230,12 +231,12 @@ def _stripping(repo: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_rules(repo: Any) -> Iterator[None]:
-    """Run no hook that decides about a push: the removal was made by another user, who was let in.
+    """Run no hook that decides about a push: the removal was made by another, authorized user.
 
     The push log's own hook stays, which refuses changes on a mirror.
     """
-    found = [name for name, _ in repo.ui.configitems(b"hooks", untrusted=True)]
-    off = [name for name in found if name.startswith(b"pretxn") and not name.endswith(_OWN)]
+    hook_names = [name for name, _ in repo.ui.configitems(b"hooks", untrusted=True)]
+    off = [name for name in hook_names if name.startswith(b"pretxn") and not name.endswith(_OWN)]
     with repo.ui.configoverride({(b"hooks", name): b"" for name in off}, b"pushlog"):
         yield
 
@@ -267,13 +268,13 @@ def _intent(repo: Any, nodes: Sequence[bytes], *, is_recorded: bool) -> Intent:
 
 
 def _read(repo: Any) -> Intent | None:
-    """Read the intent; None without one. Raises PushlogError."""
+    """Read the intent, or return None. Raises PushlogError."""
     data: bytes = repo.svfs.tryread(_NAME)
     return removal.parse(data) if data or repo.svfs.exists(_NAME) else None
 
 
 def _write(repo: Any, intent: Intent) -> None:
-    """Have the intent on the disk before the removal goes on."""
+    """Write the intent to the disk before the removal goes on."""
     files.replace(os.fsdecode(repo.svfs.join(_NAME)), intent.text(), mode=_MODE)
 
 
@@ -282,7 +283,7 @@ def _forget(repo: Any, intent: Intent) -> None:
     roots = {node[:12] for node in intent.gone}
     names = repo.vfs.listdir(_FOLDER) if repo.vfs.isdir(_FOLDER) else ()
     for name in names:
-        # Of a process that was killed before it could note its bundle, too.
+        # Also the files of a process that was killed before it could record its bundle.
         if name.endswith(_KEPT) and text(name[:12]) in roots:
             repo.vfs.tryunlink(_FOLDER + b"/" + name)
     repo.svfs.tryunlink(_NAME)

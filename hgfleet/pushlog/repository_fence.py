@@ -1,7 +1,7 @@
 """Fences of single repositories, as sessions read them: files of a folder, named by identity.
 
-The relay makes one where the log of a repository is not the one that mirrors have
-(`hgfleet/replication/repository_fences.py`). Its first line is the sentence for people.
+The relay makes a fence if the log of a repository differs from the mirrors' log
+(`hgfleet/replication/repository_fences.py`). The first line of the file is the sentence for people.
 
 SSH sessions import this module, so it does without pathlib.
 """
@@ -18,14 +18,14 @@ GENERAL: Final = (
     "operators have to decide about its last pushes first, which mirrors have and this host does "
     "not; operators: `hgfleet replication fences`"
 )
-"""The sentence where the file has none."""
+"""The sentence if the file has none."""
 
 
 def is_any(folder: str) -> bool:
-    """Whether a host has a fenced repository; a folder that cannot be read may name one."""
+    """Whether a host has a fenced repository; an unreadable folder may hold a fence."""
     try:
-        with os.scandir(folder) as found:
-            return any(True for _ in found)
+        with os.scandir(folder) as entries:
+            return any(True for _ in entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:

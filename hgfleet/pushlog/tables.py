@@ -1,8 +1,8 @@
-"""Tables of pushes in SQLite: filled from records, asked by id, time, user and changeset.
+"""Tables of pushes in SQLite: filled from records, queried by id, time, user and changeset.
 
 The index of a repository has these tables on disk, and a reader has them in memory for the records
-that the index does not cover, so both are asked in the same words. Addresses of clients and keys
-are not in them.
+that the index does not cover, so the same queries work on both. They do not contain addresses of
+clients and keys.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Record
 
 VERSION: Final = 1
-"""Of the tables; an index of another version is built again."""
+"""Version of the tables; an index of another version is built again."""
 
 DIGESTED: Final = 4096
-"""Bytes at the end of the covered part whose digest ties the tables to the log. The last record is
-in it with its time and the hash of the record before."""
+"""Bytes at the end of the covered part; their digest ties the tables to the log. They include the
+last record with its time and the hash of the record before."""
 
 _SCHEMA: Final = """
 CREATE TABLE covered (version INT, identity TEXT, id INT, hash TEXT, end INT, digest TEXT);
@@ -45,7 +45,7 @@ _NODE_BYTES: Final = 20
 
 
 class Covered(NamedTuple):
-    """The part of a log that tables cover: its chain up to a record."""
+    """The part of a log that the tables cover: its chain up to a record."""
 
     identity: str = ""
     id: int = 0
@@ -59,7 +59,7 @@ class Covered(NamedTuple):
         return self.end <= log.end and self.digest == digest_of(log, self.end)
 
     def following(self, log: CommittedLog) -> Iterator[Entry]:
-        """Read the records after this part; raises PushlogError where the chain is broken."""
+        """Read the records after this part; raises PushlogError if the chain is broken."""
         tip = Tip(self.id, self.hash or FIRST, self.identity, self.end)
         for entry in log.entries(self.end):
             wrong = chain.problem(tip, entry.record)
@@ -80,12 +80,12 @@ class Push(NamedTuple):
     via: str
     """The kind of the proof of identity: "key", "certificate" or "operator"."""
     changesets: int
-    """Their number."""
+    """The number of changesets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions on pushes, all of which hold; None and empty ones do not count."""
+    """Conditions on pushes, all of which hold; None and empty values do not count."""
 
     after_id: int | None = None
     to_id: int | None = None
@@ -98,7 +98,7 @@ class Selection:
     ids: tuple[int, ...] | None = None
     kinds: tuple[str, ...] = ()
     has_changesets: bool = False
-    """Whether pushes without changesets are left out: those of phases, bookmarks and markers."""
+    """Whether pushes without changesets are left out: pushes of phases, bookmarks and markers."""
 
 
 def via(record: Record) -> str:
@@ -130,11 +130,11 @@ def covered(connection: sqlite3.Connection) -> Covered | None:
 
 
 def insert(connection: sqlite3.Connection, entries: Iterable[Entry]) -> Entry | None:
-    """Add records; return the last one."""
+    """Add records; return the last record."""
     last = None
     for last in entries:
         record = last.record
-        # The changesets of a strip are those that went.
+        # A strip's changesets are the removed changesets.
         named = record.changesets if record.kind != "strip" else ()
         nodes = bytes.fromhex("".join(named))
         row = (
@@ -156,7 +156,7 @@ def insert(connection: sqlite3.Connection, entries: Iterable[Entry]) -> Entry | 
 
 
 def mark(connection: sqlite3.Connection, log: CommittedLog, last: Entry) -> None:
-    """Note that the tables cover a log up to a record."""
+    """Record that the tables cover a log up to a record."""
     record = last.record
     row = (
         VERSION,
@@ -178,10 +178,10 @@ def select(
     newest_first: bool = False,
     skip: int = 0,
 ) -> list[Push]:
-    """Return the pushes that fit, in the order of their ids."""
+    """Return the pushes that match, in the order of their ids."""
     condition, values = _where(wanted)
     order = "DESC" if newest_first else "ASC"
-    # The text has no value of a client: these are placeholders.
+    # The text contains no value of a client: these are placeholders.
     text = (
         "SELECT id, kind, user, time, via, changesets FROM pushes"  # noqa: S608
         f" WHERE {condition} ORDER BY id {order} LIMIT ? OFFSET ?"
@@ -190,7 +190,7 @@ def select(
 
 
 def count(connection: sqlite3.Connection, wanted: Selection) -> int:
-    """Return the number of pushes that fit."""
+    """Return the number of pushes that match."""
     condition, values = _where(wanted)
     text = f"SELECT count(*) FROM pushes WHERE {condition}"  # noqa: S608  (placeholders)
     return int(connection.execute(text, values).fetchone()[0])

@@ -24,11 +24,11 @@ MOST: Final = 4096
 HIGHEST: Final = 10**9
 
 LOOK_SECONDS: Final = 0.1
-"""Between looks for the confirmation of the term."""
+"""Between checks for the confirmation of the term."""
 
 
 def refusal(files: Iterable[str]) -> str | None:
-    """Return the sentence of the first file that is there, None if none is.
+    """Return the sentence of the first file that exists, None if none does.
 
     A file that cannot be read refuses too: it may name another primary.
     """
@@ -49,15 +49,15 @@ def refusal(files: Iterable[str]) -> str | None:
 
 
 def unconfirmed(
-    fence: Iterable[str], name: str, seconds: float, tell: Callable[[], None]
+    fence: Iterable[str], name: str, seconds: float, notify: Callable[[], None]
 ) -> str | None:
     """Wait while the term of a host that has just started is not confirmed (I/O).
 
-    Returns the sentence of a fence, or of the file `name` if it is there after so many seconds;
-    None if neither refuses. `tell` is called once, if there is a wait.
+    Returns the sentence of a fence, or of the file `name` if it exists after so many seconds;
+    None if neither refuses. `notify` is called once, if there is a wait.
     """
     files = [*fence]
-    until, is_told = time.monotonic() + seconds, False
+    until, is_notified = time.monotonic() + seconds, False
     while True:
         if sentence := refusal(files):
             return sentence
@@ -66,14 +66,14 @@ def unconfirmed(
             return None
         if time.monotonic() >= until:
             return refusal([name])
-        if not is_told:
-            tell()
-            is_told = True
+        if not is_notified:
+            notify()
+            is_notified = True
         time.sleep(LOOK_SECONDS)
 
 
 def epoch(name: str) -> int:
-    """Return the epoch of a host's file, FIRST without one. Raises PushlogError."""
+    """Return the epoch in a host's file, FIRST without a file. Raises PushlogError."""
     try:
         with open(name, "rb") as file:  # noqa: PTH123  (sessions do without pathlib)
             return parse(file.read(MOST))[0]
@@ -81,8 +81,8 @@ def epoch(name: str) -> int:
         return FIRST
     except (OSError, ValueError) as error:
         raise PushlogError(
-            f"{name} is no epoch of this site ({error}); `hgfleet replication promote` writes it, "
-            "and the relay from the brokers"
+            f"{name} is not an epoch of this site ({error}); `hgfleet replication promote` writes "
+            "it, and the relay from the brokers"
         ) from error
 
 

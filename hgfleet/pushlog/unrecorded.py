@@ -1,7 +1,7 @@
-"""Changes of a store that no record tells of: found before a push, and named for an operator. Pure.
+"""Changes of a store that no record contains: found before a push, and named to operators. Pure.
 
-A transaction and its record stand or fall together. So the heads before a transaction are those of
-the last record, unless something wrote past the log: a defect, an intruder in a session, a copied
+A transaction and its record stand or fall together. So the heads before a transaction are the heads
+of the last record, unless something bypassed the log: a defect, an intruder in a session, a copied
 store, hg with other settings. The next record would have the digest of those heads, and cover them.
 """
 
@@ -21,12 +21,12 @@ HOW_TO: Final = (
     "compare both with `hgfleet pushlog verify {path}`; remove foreign changesets with `hg strip` "
     "as an operator, or answer for it with `hgfleet pushlog accept {path}` (runbook pushlog)"
 )
-"""For operators."""
+"""Way out, for operators."""
 
 CENSOR: Final = (
-    "`hg censor` replaces the content of a file behind unchanged changesets, so mirrors, bundles "
-    "and backups would keep it; remove the changesets with `hg debugstrip`, and push new ones "
-    "without the content (page removing-a-secret)"
+    "`hg censor` replaces the content of a file in unchanged changesets, so mirrors, bundles "
+    "and backups would keep it; remove the changesets with `hg debugstrip`, and push new "
+    "changesets without the content (page removing-a-secret)"
 )
 MARKERS: Final = (
     "mirrors would keep obsolescence markers that are deleted here; markers of removed changesets "
@@ -36,13 +36,13 @@ ROLLBACK: Final = (
     "mirrors have, or will have, the push that `hg rollback` would take back with its record; "
     "remove its changesets with `hg debugstrip`"
 )
-"""Of commands whose changes no record can tell."""
+"""Reasons why a command is refused whose changes no record can contain."""
 
 
 def problem(last: Record | None, digest: str, *, changesets: int, from_start: bool) -> str | None:
-    """Return how the store left the log, None if the log goes on.
+    """Return how the store departed from its log, None if it did not.
 
-    `digest` is of the heads. A repository that is older than its log is adopted by its first push.
+    `digest` is of the heads. If a repository is older than its log, its first push adopts it.
     """
     if last is not None:
         if last.heads.digest == digest:
@@ -54,7 +54,7 @@ def problem(last: Record | None, digest: str, *, changesets: int, from_start: bo
 
 
 class Difference(NamedTuple):
-    """Changesets that records have and the store has not, and the reverse, parents first."""
+    """Changesets in the records but not in the store, and the reverse, parents first."""
 
     gone: tuple[Node, ...]
     added: tuple[Node, ...]
@@ -63,7 +63,7 @@ class Difference(NamedTuple):
 def difference(records: Iterable[Record], history: Mapping[Node, Sequence[Node]]) -> Difference:
     """Compare the records with a history: all changesets in the order of the store, with parents.
 
-    Raises PushlogError where an adoption, which names no changesets, leaves that open.
+    Raises PushlogError if an adoption, which names no changesets, leaves that open.
     """
     named: dict[Node, None] = {}
     adopted, last = False, None
@@ -78,6 +78,11 @@ def difference(records: Iterable[Record], history: Mapping[Node, Sequence[Node]]
     gone = tuple(node for node in named if node not in history)
     if last is None or not adopted:
         return Difference(gone, tuple(node for node in history if node not in named))
+    # The log begins with an adoption, which names no changesets, so an unnamed changeset may be
+    # adopted or unrecorded. A store keeps its changesets in the order of their arrival: adopted and
+    # recorded changesets come first, and unrecorded changesets after them. So look for the first
+    # changesets of the store that include every named changeset, and whose heads have the digest
+    # of the last record. All others are unrecorded.
     nodes = tuple(history)
     if not gone:
         least = max((place for place, node in enumerate(nodes, 1) if node in named), default=0)
@@ -85,13 +90,13 @@ def difference(records: Iterable[Record], history: Mapping[Node, Sequence[Node]]
             if count >= least and digest() == last.heads.digest:
                 return Difference((), nodes[count:])
     raise PushlogError(
-        "which changesets passed by the log cannot be told, because it begins with an adoption and "
+        "it is not known which changesets bypassed the log, because it begins with an adoption and "
         "some are missing; bring them back, or begin a new chain (runbook pushlog)"
     )
 
 
 def _digests(history: Mapping[Node, Sequence[Node]]) -> Iterator[Callable[[], str]]:
-    """Yield how to get the digest of the heads of the first 0, 1, 2... changesets."""
+    """Yield functions that return the digest of the heads of the first 0, 1, 2... changesets."""
     heads: set[Node] = set()
     yield lambda: Heads.digest_of(heads)
     for node, parents in history.items():

@@ -1,4 +1,4 @@
-"""All pushes of a repository for a reader: its index, and the committed records behind it."""
+"""All pushes of a repository for a reader: its index, and the committed records after it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class NotIndexedError(TemporaryError):
 
 
 class View:
-    """The pushes of a repository at one moment; close it.
+    """The pushes of a repository at a point in time; close it.
 
-    The index comes first: every id in it is below those of the records behind it.
+    The index comes first: its ids are lower than the ids of the records after it.
     """
 
     def __init__(self, store: Path, cache: Path) -> None:
@@ -37,7 +37,7 @@ class View:
             raise
 
     def _open(self, log: Path, file: Path) -> None:
-        # The index first, so that the log has all that the index has.
+        # Open the index first, so that the log contains everything that the index has.
         connection = index.open_for_reading(file)
         covered = Covered()
         if connection is not None:
@@ -76,23 +76,23 @@ class View:
         self._parts = []
 
     def pushes(self, wanted: Selection, limit: int) -> list[Push]:
-        """Return the first pushes that fit, oldest first."""
-        found: list[Push] = []
+        """Return the first pushes that match, oldest first."""
+        pushes: list[Push] = []
         for part in self._parts:
-            if limit > len(found):
-                found += tables.select(part, wanted, limit - len(found))
-        return found
+            if limit > len(pushes):
+                pushes += tables.select(part, wanted, limit - len(pushes))
+        return pushes
 
     def newest(self, wanted: Selection, limit: int, skip: int = 0) -> list[Push]:
-        """Return the last pushes that fit but for the newest `skip`, newest first."""
-        found: list[Push] = []
+        """Return the last pushes that match but for the newest `skip`, newest first."""
+        pushes: list[Push] = []
         for part in reversed(self._parts):
-            if limit > len(found):
-                found += tables.select(
-                    part, wanted, limit - len(found), newest_first=True, skip=skip
+            if limit > len(pushes):
+                pushes += tables.select(
+                    part, wanted, limit - len(pushes), newest_first=True, skip=skip
                 )
-                skip = 0 if found else max(0, skip - tables.count(part, wanted))
-        return found
+                skip = 0 if pushes else max(0, skip - tables.count(part, wanted))
+        return pushes
 
     def count(self, wanted: Selection) -> int:
         """Return the number of pushes that fit."""
@@ -101,8 +101,8 @@ class View:
     def nodes(self, push: int) -> list[bytes]:
         """Return the changesets of a push, parents first."""
         for part in self._parts:
-            if found := tables.nodes(part, push):
-                return found
+            if nodes := tables.nodes(part, push):
+                return nodes
         return []
 
     def push_of(self, node: bytes) -> int | None:
@@ -111,13 +111,13 @@ class View:
 
     def named(self, prefix: str) -> dict[bytes, int]:
         """Return up to three changesets or more with a hexadecimal prefix, with their pushes."""
-        found: dict[bytes, int] = {}
+        changesets: dict[bytes, int] = {}
         for part in self._parts:
-            found.update(tables.named(part, prefix))
-        return found
+            changesets.update(tables.named(part, prefix))
+        return changesets
 
     def adoption(self) -> Push | None:
-        """Return the record for all changesets from before the log, if there is one."""
+        """Return the record for all changesets from before the log, if it exists."""
         first = self.pushes(Selection(to_id=1), 1)
         return first[0] if first and first[0].kind == "adoption" else None
 

@@ -17,7 +17,7 @@ from hgfleet.pushlog import log_file, repository_fence, shared, term
 def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
     """Refuse a transaction on a mirror or a fenced primary or repository, except to apply a record.
 
-    Before one begins, a host that has just started waits for the confirmation of its term.
+    Before a transaction begins, a host that has just started waits until its term is confirmed.
     """
     primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
     if not path or shared.applied_record(repo):
@@ -41,15 +41,15 @@ def fence(ui: Any, seconds: float) -> str | None:
     files = [os.fsdecode(name) for name in ui.configlist(b"hgfleet", b"fence")]
     name = os.fsdecode(ui.config(b"hgfleet", b"unconfirmed"))
 
-    def tell() -> None:
+    def notify() -> None:
         ui.warn(b"this host has just started; waiting for the brokers to confirm that it\n")
         ui.warn(b"is the primary (%d s at most)\n" % seconds)
 
-    return term.unconfirmed(files, name, seconds, tell)
+    return term.unconfirmed(files, name, seconds, notify)
 
 
 def repository_sentence(repo: Any) -> str | None:
-    """Return why one repository of this host takes no changes, None if it takes them."""
+    """Return why a repository of this host takes no changes, None if it takes them."""
     folder = os.fsdecode(repo.ui.config(b"hgfleet", b"fences"))
     if not folder or not repository_fence.is_any(folder):
         return None
@@ -57,10 +57,12 @@ def repository_sentence(repo: Any) -> str | None:
         logged = log_file.tip(os.fsdecode(repo.sjoin(log_file.NAME.encode("ascii")))).repository
     except PushlogError:
         logged = ""
-    found = (
-        repository_fence.refusal(folder, one) for one in (opened_identity.of(repo), logged) if one
+    sentences = (
+        repository_fence.refusal(folder, identity)
+        for identity in (opened_identity.of(repo), logged)
+        if identity
     )
-    return next((sentence for sentence in found if sentence), None)
+    return next((sentence for sentence in sentences if sentence), None)
 
 
 def epoch(ui: Any) -> int:

@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 def origin(environment: Mapping[str, str]) -> Origin:
-    """Read the environment of a session; a value that no record may have is left out."""
+    """Read the environment of a session; a value that is not allowed in a record is left out."""
     client = environment.get("SSH_CONNECTION", "").partition(" ")[0]
     values = (environment.get("HGFLEET_USER", ""), environment.get("HGFLEET_KEY", ""), client)
     return Origin(*(value if _TEXT.fullmatch(value) else "" for value in values))
@@ -73,10 +73,10 @@ def adoption(tip: Tip, digest: str, user: str, time_ms: int) -> Record:
 
 
 def beginning(own: str) -> Tip:
-    """Return what the first record of a new chain continues.
+    """Return the tip that the first record of a new chain continues.
 
-    `own` is the identity of the repository; that of one that has none is made here, and the next
-    `registry apply` takes it over.
+    `own` is the identity of the repository. If it has none, an identity is made here, and the next
+    `registry apply` adopts it.
     """
     return Tip(hash=FIRST, repository=own or identity.made())
 

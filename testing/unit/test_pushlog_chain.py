@@ -35,7 +35,7 @@ def test_a_record_with_the_next_id_and_the_hash_of_the_last_one_follows() -> Non
         ({"id": 3}, "record 3 follows record 1"),
         ({"previous": "1" * 64}, "record 2 continues 111111111111, and record 1 of this chain is"),
         ({"repository": "8e" * 16}, f"belongs to repository {'8e' * 16}, this chain to {IDENTITY}"),
-        ({"epoch": 1}, "record 2 has epoch 1, the one before it 2"),
+        ({"epoch": 1}, "record 2 has epoch 1, the record before it 2"),
     ],
 )
 def test_any_other_record_does_not(changes: dict[str, Any], words: str) -> None:

@@ -50,14 +50,14 @@ def test_a_log_that_fits_has_no_problem() -> None:
 
 
 def test_each_difference_is_named() -> None:
-    assert found([], A) == ["no log, and 1 changesets; `hgfleet pushlog adopt` begins one"]
+    assert found([], A) == ["no log, and 1 changesets; `hgfleet pushlog adopt` begins a log"]
     heads = "the repository has other heads than after its last record"
     assert found(log(PUSH_A), A, B) == [f"no record has changeset {B[:12]}", f"{heads} 1"]
     assert found(log(PUSH_A, PUSH_B), A) == [
         f"record 2 has changeset {B[:12]}, missing in the repository",
         f"{heads} 2",
     ]
-    adopted = "the changesets that no push has are not those that were adopted"
+    adopted = "the changesets without a push are not the changesets that were adopted"
     assert found(log(ADOPT_A, PUSH_B), A, B, C) == [adopted, f"{heads} 2"]
     twice = {"changesets": (A,), "all": [A]}
     assert found(log(PUSH_A, twice), A) == [f"changeset {A[:12]} is in records 1 and 2"]

@@ -48,10 +48,10 @@ def test_the_tip_is_the_last_complete_line(file: Path) -> None:
 
 def test_a_last_line_that_is_no_record_is_an_error(file: Path) -> None:
     file.write_bytes(lines(1)[0] + b"\n\n")
-    with pytest.raises(PushlogError, match="no record of the push log"):
+    with pytest.raises(PushlogError, match="not a record of the push log"):
         log_file.tip(file)
     file.write_bytes(lines(1)[0] + b"\nnothing\n")
-    with pytest.raises(PushlogError, match="no record of the push log"):
+    with pytest.raises(PushlogError, match="not a record of the push log"):
         log_file.tip(file)
     with pytest.raises(PushlogError, match=f"{file}, byte {len(lines(1)[0]) + 1}: "):
         list(log_file.entries(file))

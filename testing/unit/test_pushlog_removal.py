@@ -81,13 +81,13 @@ def test_an_intent_is_followed_in_the_state_that_it_began_in_alone(
 )
 def test_another_form_is_no_intent(name: str, value: object) -> None:
     data = json.loads(INTENT.text()) | {name: value}
-    with pytest.raises(PushlogError, match="is no intent of a removal"):
+    with pytest.raises(PushlogError, match="is not an intent of a removal"):
         removal.parse(json.dumps(data).encode())
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"\xff", b"[" * 100_000])
 def test_a_damaged_file_is_no_intent(text: bytes) -> None:
-    with pytest.raises(PushlogError, match="is no intent of a removal"):
+    with pytest.raises(PushlogError, match="is not an intent of a removal"):
         removal.parse(text)
 
 

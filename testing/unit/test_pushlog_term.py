@@ -70,5 +70,5 @@ def test_a_host_without_a_file_is_in_the_first_epoch(tmp_path: Path) -> None:
 def test_a_damaged_epoch_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "epoch.json"
     file.write_text(text)
-    with pytest.raises(PushlogError, match="is no epoch of this site"):
+    with pytest.raises(PushlogError, match="is not an epoch of this site"):
         term.epoch(str(file))

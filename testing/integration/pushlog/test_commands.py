@@ -90,7 +90,7 @@ def test_a_changeset_that_passed_by_the_log_is_found(pushed: PushlogSite) -> Non
     pushed.at_work("bundle", "--all", pushed.root / "all.hg")
     pushed.server("unbundle", pushed.root / "all.hg", "--config", "hgfleet.pushlog=no")
     said = pushed.server("debugpushlog", "--verify", code=1)
-    assert "the changesets that no push has are not those that were adopted" in said
+    assert "the changesets without a push are not the changesets that were adopted" in said
     assert "the repository has other heads than after its last record 3" in said
     pushed.server("debugstrip", "-r", "1", "--config", "hgfleet.pushlog=no")
     said = pushed.server("debugpushlog", "--verify", code=1)
@@ -141,7 +141,7 @@ def test_operators_verify_and_adopt_all_repositories(pushed: PushlogSite) -> Non
     code, said = hgfleet("verify")
     assert code == PushlogError.exit_code, "\n".join(said)
     assert sorted(said) == [
-        "fork: no log, and 3 changesets; `hgfleet pushlog adopt` begins one",
+        "fork: no log, and 3 changesets; `hgfleet pushlog adopt` begins a log",
         "hgfleet: 1 push logs have problems; docs/runbooks/pushlog.md has the repairs",
         "server: ok",
     ]

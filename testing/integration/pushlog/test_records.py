@@ -416,4 +416,4 @@ def test_records_have_the_epoch_of_their_host_and_never_a_lower_one(site: Pushlo
     assert epochs == [1, 3, 3]
     file.write_text("{")
     site.change(text="damaged\n")
-    assert "is no epoch of this site" in site.push(code=255)
+    assert "is not an epoch of this site" in site.push(code=255)
