@@ -27,13 +27,13 @@ _EPILOG = """\
 examples:
   hgfleet storage status                   the format of every repository
   hgfleet storage plan                     the upgrades that are due, their room and time
-  hgfleet storage upgrade                  all that need it, one after the other
+  hgfleet storage upgrade                  all repositories that need it, one after the other
   hgfleet storage upgrade --jobs 4         four at the same time
-  hgfleet storage upgrade team/project     one of them
+  hgfleet storage upgrade team/project     only this repository
   hgfleet storage upgrade --dry-run        the plan
 
-A new store is written beside the old one, compared with it, and put in its place in one step.
-Readers go on meanwhile; a push waits for less than a second as a rule. It runs on an SSH host,
+A new store is written next to the old store, compared with it, and put in its place in one step.
+Readers are not interrupted; a push normally waits for less than a second. It runs on an SSH host,
 as root, and works with the rights of hg. It can be stopped or killed at any moment: the next run
 goes on. If any repository failed, it exits with the code of the failure; the others are done all
 the same.
@@ -63,11 +63,11 @@ def add_parser(subparsers: Any) -> None:
     upgrade = _command(
         commands,
         "upgrade",
-        "move repositories to the format that new ones are created with",
+        "move repositories to the format of new repositories",
         "hgfleet storage upgrade --jobs 2 --keep-backup 7",
         _upgrade,
     )
-    upgrade.add_argument("--dry-run", action="store_true", help="the plan; changes nothing")
+    upgrade.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     upgrade.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="repositories at the same time (1)"
     )
@@ -77,7 +77,7 @@ def add_parser(subparsers: Any) -> None:
         type=float,
         metavar="DAYS",
         help="leave old stores in .hg/storage-upgrade for so long; the first run after that "
-        "removes them, no earlier one does (default: until their last reader ends)",
+        "removes them, no earlier run does (default: until their last reader ends)",
     )
     backups.add_argument(
         "--prune-backups",
@@ -94,16 +94,16 @@ def _command(
     commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
 ) -> argparse.ArgumentParser:
     """Add a command that takes paths of repositories and the paths of the host."""
-    one = subcommands.on_repositories(commands, name, summary, example, run)
+    command = subcommands.on_repositories(commands, name, summary, example, run)
     for option, default, text in (
         ("--registry", paths.COMPILED, "the compiled registry"),
         ("--dynamic", paths.DYNAMIC, "the user repositories"),
         ("--root", paths.REPOSITORIES, "the folder of all repositories"),
         ("--hgrc", paths.HGRC, "the configuration that hg gets as HGRCPATH"),
     ):
-        one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
-    one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
-    return one
+        command.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+    command.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+    return command
 
 
 def _count(text: str) -> int:
@@ -123,14 +123,14 @@ def _fleet(options: argparse.Namespace) -> Fleet:
 def _candidates(
     fleet: Fleet, options: argparse.Namespace, wanted: frozenset[str]
 ) -> list[Candidate]:
-    """Look at the named repositories, or at all that are on this host. Raises UsageError."""
+    """Return the named repositories, or all repositories of this host. Raises UsageError."""
     known = user_repositories.load_effective(
         options.registry, options.dynamic, lambda text: print(f"warning: {text}", file=sys.stderr)
     ).repositories
     if unknown := [path for path in options.repositories if path not in known]:
         raise UsageError(
             f"not in the registry: {', '.join(unknown)}; `hgfleet registry show --compiled` and "
-            "`hgfleet repo list` show what is"
+            "`hgfleet repo list` show all repositories"
         )
     paths = options.repositories or [
         path for path in known if (fleet.control(path) / "requires").exists()
@@ -144,52 +144,53 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _show_plan(fleet: Fleet, candidates: Sequence[Candidate]) -> int:
-    due = [one for one in candidates if one.decision.action is Action.UPGRADE]
-    for one in plan.order(candidates):
-        print(f"{one.path}: {one.decision.action.value}")
-        for reason in one.decision.reasons:
+    due = [candidate for candidate in candidates if candidate.decision.action is Action.UPGRADE]
+    for candidate in plan.order(candidates):
+        print(f"{candidate.path}: {candidate.decision.action.value}")
+        for reason in candidate.decision.reasons:
             print(f"    {reason}")
-        if one in due:
-            took = plan.seconds(one.size)
-            print(f"    store {size(one.size)}, {one.files:,} files; room for {_room(one)}")
+        if candidate in due:
+            took = plan.seconds(candidate.size)
+            need = _room(candidate)
+            print(f"    store {size(candidate.size)}, {candidate.files:,} files; room for {need}")
             print(f"    about {took:,.0f} s")
-            if shortage := plan.Ledger().shortage(one, fleet.disk(one.path)):
+            if shortage := plan.Ledger().shortage(candidate, fleet.disk(candidate.path)):
                 print(f"    NO ROOM: {shortage}")
-    whole = sum(one.size for one in due)
+    whole = sum(candidate.size for candidate in due)
     print(
         f"{len(due)} of {len(candidates)} repositories need an upgrade: {size(whole)}, "
-        f"about {plan.seconds(whole):,.0f} s of one processor"
+        f"about {plan.seconds(whole):,.0f} s of a processor"
     )
     return 0
 
 
-def _room(one: Candidate) -> str:
-    return size(plan.room(one.size))
+def _room(candidate: Candidate) -> str:
+    return size(plan.room(candidate.size))
 
 
 def _status(options: argparse.Namespace) -> int:
     fleet = _fleet(options)
     candidates = _candidates(fleet, options, fleet.wanted())
-    found: dict[str, dict[str, Any]] = {}
-    for one in candidates:
-        control = fleet.control(one.path)
+    repositories: dict[str, dict[str, Any]] = {}
+    for candidate in candidates:
+        control = fleet.control(candidate.path)
         try:
             current = sorted(place.requirements(control))
         except HgfleetError:  # the decision has the reason
             current = []
         old = place.measure(control / place.WORK)[0]
-        found[one.path] = {
-            "action": one.decision.action.value,
-            "reasons": list(one.decision.reasons),
+        repositories[candidate.path] = {
+            "action": candidate.decision.action.value,
+            "reasons": list(candidate.decision.reasons),
             "requirements": current,
-            "size": one.size,
+            "size": candidate.size,
             "old_store": old,
         }
     if options.json:
-        print(json.dumps({"format": 1, "repositories": found}, indent=1))
+        print(json.dumps({"format": 1, "repositories": repositories}, indent=1))
         return 0
     rows = [("REPOSITORY", "FORMAT", "SIZE", "STATE")]
-    for path, data in found.items():
+    for path, data in repositories.items():
         state = str(data["action"])
         if data["old_store"]:
             state += f"; {size(data['old_store'])} in .hg/{place.WORK}"
@@ -226,9 +227,9 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _summary(report: Report, outcomes: Sequence[Outcome]) -> int:
-    failed = [one for one in outcomes if one.error is not None]
-    done = sum(1 for one in outcomes if one.figures.get("changed"))
-    names = ", ".join(one.path for one in failed)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    done = sum(1 for outcome in outcomes if outcome.figures.get("changed"))
+    names = ", ".join(outcome.path for outcome in failed)
     report.summary(
         f"{len(outcomes)} repositories, {done} upgraded, {len(failed)} failed"
         + (f": {names}" if failed else ""),
@@ -237,6 +238,6 @@ def _summary(report: Report, outcomes: Sequence[Outcome]) -> int:
         failed=len(failed),
         failures=names or None,
     )
-    codes = {one.error.exit_code for one in failed if one.error is not None}
-    # Several kinds of failure have no code in common but 1.
+    codes = {outcome.error.exit_code for outcome in failed if outcome.error is not None}
+    # Several kinds of failure only have the exit code 1 in common.
     return codes.pop() if len(codes) == 1 else len(codes) and 1

@@ -1,4 +1,4 @@
-"""The contents of a repository as its users see them, to compare the old store with the new one."""
+"""The contents of a repository as its users see them, to compare the old with the new store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Contents:
     markers: str
 
     def without_bookmarks(self) -> Contents:
-        """Return the contents of the store alone: bookmarks are outside of it."""
+        """Return the contents without bookmarks, which are outside of the store."""
         return replace(self, bookmarks=())
 
 
@@ -56,14 +56,14 @@ def contents(repository: Any) -> Contents:
 
 
 def _nodes(whole: Any, view: bytes) -> list[bytes]:
-    """Return the changesets that a view leaves out: hidden ones, or all that no client gets."""
+    """Return the changesets that a view leaves out: hidden, or not served to clients."""
     node = whole.changelog.node
     return [node(number) for number in sorted(repoview.filterrevs(whole, view))]
 
 
 def _digest(parts: Iterable[bytes]) -> str:
     """Hash byte strings, each with its length."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in parts:
-        found.update(b"%d:" % len(part) + part)
-    return found.hexdigest()
+        hashed.update(b"%d:" % len(part) + part)
+    return hashed.hexdigest()

@@ -1,4 +1,4 @@
-"""Exchange of the old store for the new one, under the lock of the repository."""
+"""Exchange of the old store for the new store, under the lock of the repository."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def exchange(repository: Path, source: Any, disk: Disk) -> None:
     # Files of `hg rollback` name files of the old store.
     for transient in (*new.glob("undo*"), *control.glob("undo*")):
         transient.unlink()
-    # Both folders show the lock, so a push that waits for it goes on waiting.
+    # Both folders show the lock, so a push that waits for the lock goes on waiting.
     (new / "lock").unlink(missing_ok=True)
     (new / "lock").symlink_to((store / "lock").readlink())
     new.chmod(stat.S_IMODE(store.stat().st_mode))
@@ -49,7 +49,7 @@ def exchange(repository: Path, source: Any, disk: Disk) -> None:
     _exchange_folders(repository, store, new, before)
     (folder / place.COMPLETE).unlink(missing_ok=True)
     (folder / place.SINCE).touch()
-    # The lock of the old store: the pushes that waited for it look for the new store now.
+    # The lock of the old store: pushes that waited for it now find the new store.
     (new / "lock").unlink()
 
 
@@ -74,7 +74,7 @@ def _exchange_folders(repository: Path, store: Path, new: Path, before: Contents
 
 def _copy_others(store: Path, new: Path) -> None:
     """Copy all files other than revlogs: phases, markers, push log, and files of extensions."""
-    for entry in sorted(os.scandir(store), key=lambda one: one.name):
+    for entry in sorted(os.scandir(store), key=lambda entry: entry.name):
         name = entry.name
         if name.startswith(_TRANSIENT) or name in _DERIVED or _is_of_revlogs(name):
             continue
@@ -101,7 +101,8 @@ def _is_of_revlogs(name: str) -> bool:
 def _make_share_safe(control: Path, source: Any) -> None:
     """Move the requirements of the store into the store, so both are exchanged together.
 
-    The file in the store comes first, because no process reads it until the other one is replaced.
+    The file in the store is written first, because no process reads it until the other file
+    changes.
     """
     current = {name.decode("ascii") for name in source.requirements}
     if formats.SHARE_SAFE in current:

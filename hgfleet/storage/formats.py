@@ -1,4 +1,4 @@
-"""Storage formats of repositories, and whether an upgrade to the current one is possible. Pure.
+"""Storage formats of repositories, and whether they can be upgraded to the current format. Pure.
 
 The current format is not listed here: `/etc/hgfleet/hgrc` decides about it (section `[format]`,
 role `mercurial`). A format is a set of requirements, the names in `.hg/requires` and
@@ -21,8 +21,8 @@ NEEDED: Final = ("revlogv1", "store")
 """Requirements of every repository since Mercurial 1.0; older formats are not tested here."""
 
 MEANINGS: Final = {
-    "generaldelta": "differences are taken against the best revision, not only the one before",
-    "sparserevlog": "chains of differences may have gaps, so they stay short",
+    "generaldelta": "deltas are taken against the best revision, not only the one before",
+    "sparserevlog": "delta chains may have gaps, so they stay short",
     "revlog-compression-zstd": "compressed with zstd instead of zlib",
     "dotencode": "names with a leading dot or space are encoded",
     "fncache": "long names are hashed",
@@ -36,11 +36,11 @@ WORKING_COPY: Final = frozenset(
 """Requirements that stay in `.hg/requires` (7.2.4: `requirements.WORKING_DIR_REQUIREMENTS`)."""
 
 KEPT: Final = frozenset({"dirstate-v2", "dirstate-tracked-key-v1"})
-"""Requirements of the working copy alone, which stay as they are."""
+"""Requirements of the working copy, which stay as they are."""
 
 
 class Action(enum.Enum):
-    """The action of an upgrade for a repository."""
+    """What an upgrade does with a repository."""
 
     CURRENT = "current"
     UPGRADE = "upgrade"
@@ -70,15 +70,15 @@ def decide(current: Collection[str], wanted: Collection[str]) -> Decision:
             "with `hg debugupgraderepo --run` while it is not in use"
         )
     if {"shared", "relshared"} & current:
-        return _refuse("its store belongs to another repository (hg share); upgrade that one")
+        return _refuse("its store belongs to another repository (hg share); upgrade the other one")
     if strange := current - wanted - KEPT:
         return _refuse(
-            f"it has {', '.join(sorted(strange))}, which new repositories have not; `hg "
-            "debugupgraderepo` knows whether that can be taken away"
+            f"it has {', '.join(sorted(strange))}, which new repositories do not have; `hg "
+            "debugupgraderepo` knows whether that can be removed"
         )
     missing = tuple(sorted(wanted - current))
     if not missing:
-        return Decision(Action.CURRENT, ("as new repositories are",))
+        return Decision(Action.CURRENT, ("the same format as new repositories",))
     if unknown := [name for name in missing if name not in MEANINGS]:
         return _refuse(
             f"new repositories have {', '.join(unknown)}, and this program does not know how to "
@@ -90,7 +90,7 @@ def decide(current: Collection[str], wanted: Collection[str]) -> Decision:
 
 
 def problem(wanted: Collection[str]) -> str | None:
-    """Return the problem of the format of new repositories as a goal, or None."""
+    """Return why the format of new repositories cannot be a goal, or None."""
     if SHARE_SAFE not in wanted:
         return "new repositories are not share-safe, so a store cannot be exchanged in one step"
     return None

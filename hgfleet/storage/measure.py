@@ -17,8 +17,8 @@ MANIFESTS: Final = 200
 class Times(NamedTuple):
     """Seconds.
 
-    `bundle` is making the changegroup of the newest changesets, `read` is reading manifests all
-    over the history, and files of the newest one.
+    `bundle` is for making the changegroup of the newest changesets, `read` for reading manifests
+    all over the history, and files of the newest manifest.
     """
 
     bundle: float

@@ -26,7 +26,7 @@ def new_ui() -> Any:
         (b"ui", b"interactive", b"no"),
         (b"ui", b"quiet", b"yes"),
         (b"ui", b"timeout", b"%d" % LOCK_WAIT_SECONDS),
-        # Paths must lead to the store that is there now, and not to a pinned one.
+        # Paths must lead to the store that is there now, and not to a pinned store.
         (b"extensions", b"pinned_store", b"!"),
     ):
         ui.setconfig(section, name, value, b"hgfleet.storage")
@@ -34,7 +34,7 @@ def new_ui() -> Any:
 
 
 def open_repository(path: Path) -> Any:
-    """Open a repository with all its changesets, hidden ones included."""
+    """Open a repository with all its changesets, including hidden changesets."""
     return factory.repository(new_ui(), os.fsencode(path)).unfiltered()
 
 
@@ -46,5 +46,5 @@ def create_repository(path: Path) -> Any:
 def wanted() -> frozenset[str]:
     """Return the requirements of a repository created now with the configuration of HGRCPATH."""
     ui = new_ui()
-    found = creation.new_repo_requirements(ui, creation.default_create_opts(ui))
-    return frozenset(name.decode("ascii") for name in found)
+    names = creation.new_repo_requirements(ui, creation.default_create_opts(ui))
+    return frozenset(name.decode("ascii") for name in names)

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK: Final = "storage-upgrade"
-"""Below .hg: a repository with the new store, and after the exchange with the old one."""
+"""Below .hg: a repository with the new store, and after the exchange with the old store."""
 
 AWAY: Final = "storage-upgrade.remove"
 """The folder during its deletion. The rename keeps half of a store from being taken for a store."""
 
 COMPLETE: Final = "complete"
-"""In the folder: the new store was whole at some moment, and was compared."""
+"""In the folder: the new store was complete at some moment, and was compared."""
 
 SINCE: Final = "since"
-"""In the folder: when it became the old store (seconds since 1970)."""
+"""In the folder: the time when the store became the old store (seconds since 1970)."""
 
 KEPT: Final = "kept"
 """In the folder: the seconds for which the old store stays (`--keep-backup`)."""
@@ -50,11 +50,11 @@ def sync(disk: durable.Disk) -> None:
 def check_exchange(control: Path) -> None:
     """Raise HostError if the file system cannot exchange folders."""
     with tempfile.TemporaryDirectory(prefix=f"{WORK}.try.", dir=control) as name:
-        one, other = Path(name) / "one", Path(name) / "other"
-        one.mkdir()
+        first, other = Path(name) / "one", Path(name) / "other"
+        first.mkdir()
         other.mkdir()
         try:
-            rename_exchange(one, other)
+            rename_exchange(first, other)
         except OSError as error:
             raise HostError(
                 f"{control}: its file system cannot exchange two folders in one step "
@@ -80,19 +80,19 @@ def claimed(control: Path) -> Iterator[None]:
 
 def requirements(control: Path) -> frozenset[str]:
     """Read the requirements of a repository, given its .hg. Raises HostError."""
-    found: frozenset[str] = frozenset()
+    requirements_: frozenset[str] = frozenset()
     for name in ("requires", "store/requires"):
         try:
-            found |= formats.parse((control / name).read_text("ascii"))
+            requirements_ |= formats.parse((control / name).read_text("ascii"))
         except FileNotFoundError:
             if name == "requires":
                 raise HostError(f"{control}: no repository ({name} is missing)") from None
         except (OSError, UnicodeError) as error:
             raise HostError(f"{control}/{name}: {error}") from error
-        if formats.SHARE_SAFE not in found:
+        if formats.SHARE_SAFE not in requirements_:
             # The other file would be a leftover that Mercurial does not read.
             break
-    return found
+    return requirements_
 
 
 def is_read(store: Path) -> bool:
@@ -118,9 +118,9 @@ def remove(folder: Path) -> None:
 
 
 def keep_for(folder: Path, seconds: float | None) -> None:
-    """Note how long the store in the working folder stays once it is the old one.
+    """Record how long the store in the working folder stays once it is the old store.
 
-    Before the exchange, so that a run after a kill knows it too.
+    Called before the exchange, so that a run after a kill knows it too.
     """
     if seconds is None:
         (folder / KEPT).unlink(missing_ok=True)
@@ -129,36 +129,36 @@ def keep_for(folder: Path, seconds: float | None) -> None:
 
 
 def _kept_seconds(folder: Path) -> float:
-    """Read the note of `keep_for`; a damaged one counts as for ever, until `--prune-backups`."""
+    """Read the seconds from `keep_for`; a damaged file means for ever, until `--prune-backups`."""
     try:
-        found = float((folder / KEPT).read_text("ascii"))
+        seconds = float((folder / KEPT).read_text("ascii"))
     except FileNotFoundError:
         return 0
     except ValueError:
         return math.inf
-    return found if found >= 0 else math.inf
+    return seconds if seconds >= 0 else math.inf
 
 
 def stays(age: float, kept: float, *, is_read: bool, prune: bool) -> bool:
     """Whether an old store of this age has to stay. All are seconds."""
     if not prune and age < kept:
         return True
-    # A dead reader holds no lock; a reader of a day counts as hung.
+    # A dead reader holds no lock; a reader that is a day old counts as hung.
     return is_read and age < FORGOTTEN_SECONDS
 
 
 def remove_old(control: Path, keep: float | None, *, prune: bool = False) -> bool:
     """Delete the old store of a current repository; False if it has to stay for now.
 
-    `keep` seconds, and the seconds that the run noted which made the store: the longer time counts.
-    `prune` ignores both.
+    `keep` is in seconds, and so is the time that the run recorded which made the store: the longer
+    time counts. `prune` ignores both.
     """
     folder = control / WORK
     old = folder / ".hg/store"
     if old.is_dir():
         since = folder / SINCE
         if not since.exists() or is_future(since.stat().st_mtime, time.time()):
-            # Its days begin now: a time from the future would keep it up to then.
+            # Its days begin now: a time from the future would keep the store until then.
             since.touch()
         age = time.time() - since.stat().st_mtime
         kept = max(keep or 0, _kept_seconds(folder))
@@ -180,7 +180,7 @@ def _delete(folder: Path) -> None:
 
 
 def measure(store: Path) -> tuple[int, int]:
-    """Return bytes and number of the files of a store, without files that vanish meanwhile."""
+    """Return bytes and number of the files of a store, without files that vanish just now."""
     size = count = 0
     for folder, _, names in os.walk(store):
         for name in names:

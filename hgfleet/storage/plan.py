@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from hgfleet.storage.formats import Decision
 
 MARGIN: Final = 1.25
-"""Size of a new store in parts of the old one: zstd needs about the same, never much more."""
+"""Size of a new store as a fraction of the old: zstd needs about the same, never much more."""
 
 RESERVE: Final = 512 * 1024**2
 """Bytes for pushes and all other writers on the file system."""
 
 RESERVE_SHARE: Final = 0.02
-"""The same as a share of the file system; the larger one counts."""
+"""The same as a share of the file system; the larger of the two counts."""
 
 SPEED: Final = 2_000_000
-"""Bytes of store a second (one core of 2026; with reading, writing and checking). For estimates."""
+"""Bytes of store a second (a core of 2026; with reading, writing and checking). For estimates."""
 
 FILES_MARGIN: Final = 1000
 """Inodes to keep free."""
@@ -34,12 +34,12 @@ class Candidate(NamedTuple):
     size: int
     files: int
     identity: str = ""
-    """Of the entry in the registry; the upgrade refuses another repository at the path."""
+    """Identity in the registry; the upgrade refuses another repository at the path."""
 
 
 def order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Largest first: the one that takes longest must not be the one that begins last."""
-    return sorted(candidates, key=lambda one: (-one.size, one.path))
+    """Largest first: the repository that takes longest must not begin last."""
+    return sorted(candidates, key=lambda candidate: (-candidate.size, candidate.path))
 
 
 def room(size: int) -> int:
@@ -54,7 +54,7 @@ def seconds(size: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A file system: bytes and inodes, all and free ones (`inodes` is 0 where it has no count)."""
+    """A file system: bytes and inodes, all and free (`inodes` is 0 where it has no count)."""
 
     size: int
     free: int
@@ -68,11 +68,11 @@ class Ledger:
 
     promised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def shortage(self, one: Candidate, disk: Disk) -> str | None:
+    def shortage(self, candidate: Candidate, disk: Disk) -> str | None:
         """Return the shortage of room for a repository, or None."""
         taken = sum(size for size, _ in self.promised.values())
         reserve = max(RESERVE, int(disk.size * RESERVE_SHARE))
-        need, free = room(one.size), disk.free - taken - reserve
+        need, free = room(candidate.size), disk.free - taken - reserve
         if need > free:
             kept = f"{_mb(reserve)} are kept free"
             others = f", other upgrades take {_mb(taken)}" if taken else ""
@@ -80,19 +80,18 @@ class Ledger:
                 f"the new store needs up to {_mb(need)} and {_mb(disk.free)} are free ({kept}"
                 f"{others}): {_mb(need - free)} are missing"
             )
-        files = sum(count for _, count in self.promised.values()) + one.files + FILES_MARGIN
+        files = sum(count for _, count in self.promised.values()) + candidate.files + FILES_MARGIN
         if disk.inodes and files > disk.free_inodes:
-            return (
-                f"the new store has {one.files:,} files, and {disk.free_inodes:,} inodes are free"
-            )
+            have = f"{disk.free_inodes:,} inodes are free"
+            return f"the new store has {candidate.files:,} files, and {have}"
         return None
 
-    def take(self, one: Candidate) -> None:
-        """Begin with a repository."""
-        self.promised[one.path] = (room(one.size), one.files)
+    def take(self, candidate: Candidate) -> None:
+        """Reserve room for a repository."""
+        self.promised[candidate.path] = (room(candidate.size), candidate.files)
 
     def release(self, path: str) -> None:
-        """A repository has ended."""
+        """Release the room of a repository."""
         self.promised.pop(path, None)
 
 

@@ -1,4 +1,4 @@
-"""Storage upgrade of one repository: a new store beside the old one, compared, then exchanged.
+"""Storage upgrade of a repository: a new store next to the old, compared, then exchanged.
 
 Runs in a process of its own (`hgfleet.storage.worker`).
 """
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    Say = Callable[..., None]
+    Notify = Callable[..., None]
 
 TRIES: Final = 3
-"""Copies that are begun again because revisions were removed from the source meanwhile."""
+"""Copies that start over because revisions were removed from the source during the copy."""
 
 ROUNDS: Final = 5
 """Rounds of copying new pushes before the lock is taken, and tries with little left under it."""
 
 LOCKED_REVISIONS: Final = 500
-"""Revisions to copy under the lock; with more of them, pushes go on for another round."""
+"""Revisions to copy under the lock; if there are more, pushes go on for another round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep_seconds` is the time that an old store stays; None: until its last reader ends.
+    """`keep_seconds` is how long an old store stays; None: until its last reader ends.
 
     `prune` removes an old store before the time that an earlier run gave it.
     """
@@ -51,15 +51,15 @@ class Options:
     keep_seconds: float | None = None
     prune: bool = False
     identity: str = ""
-    """Of the repository that is to be upgraded; "" for the one that is there."""
+    """Identity of the repository that is to be upgraded; "" for any repository at the path."""
 
     def remove_old(self, control: Path) -> bool:
         """Delete the old store of a current repository; False if it has to stay for now."""
         return place.remove_old(control, self.keep_seconds, prune=self.prune)
 
 
-def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
-    """Bring one repository to the current format; return figures of before and after.
+def upgrade(repository: Path, options: Options, notify: Notify) -> dict[str, Any]:
+    """Move a repository to the current format; return figures of before and after.
 
     Raises HgfleetError, and then the repository is as it was. May be killed at any point.
     """
@@ -82,7 +82,7 @@ def upgrade(repository: Path, options: Options, say: Say) -> dict[str, Any]:
         try:
             # Before the first write: else another process may hear of the loss of these writes.
             with durable.Disk(control) as disk:
-                figures = _Rebuild(opened, repository, goal, decision, options, say, disk).run()
+                figures = _Rebuild(opened, repository, goal, decision, options, notify, disk).run()
         except error.LockError as problem:
             raise TemporaryError(f"another process keeps it locked: {_text(problem)}") from problem
         except (error.Error, error.StorageError) as problem:
@@ -111,7 +111,7 @@ def _damaged_copy() -> Iterator[None]:
 
 
 class _Rebuild:
-    """The upgrade of one repository."""
+    """The upgrade of a repository."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class _Rebuild:
         goal: frozenset[str],
         decision: formats.Decision,
         options: Options,
-        say: Say,
+        notify: Notify,
         disk: durable.Disk,
     ) -> None:
         self.opened, self.disk = opened, disk
-        self.repository, self.goal, self.options, self.say = repository, goal, options, say
+        self.repository, self.goal, self.options, self.notify = repository, goal, options, notify
         self.control = repository / ".hg"
         self.folder = self.control / place.WORK
-        self.copier = RevlogCopier(decision.missing, say, self._save_again)
+        self.copier = RevlogCopier(decision.missing, notify, self._save_again)
         self.locked: list[float] = []
         self.measured: list[float] = []
 
@@ -149,13 +149,13 @@ class _Rebuild:
                     raise TemporaryError(
                         "history was removed from it again and again while it was copied"
                     ) from None
-                self.say("again", text="history was removed meanwhile; begins again")
+                self.notify("again", text="history was removed during the copy; starts over")
             except _DamagedCopyError as problem:
-                # A later run would take this copy up, and fail in the same way.
+                # A later run would resume this copy, and fail in the same way.
                 place.remove(self.folder)
                 if not resumed or not left:
                     raise DamagedError(str(problem)) from problem
-                self.say("again", text=f"the copy of a killed run is damaged: {problem}")
+                self.notify("again", text=f"the copy of a killed run is damaged: {problem}")
         after = place.measure(self.control / "store")[0]
         return {
             "changed": True,
@@ -172,37 +172,37 @@ class _Rebuild:
     def _measure(self, repository: Path, phase: str) -> dict[str, float] | None:
         if not self.options.measure:
             return None
-        self.say("phase", phase=phase)
+        self.notify("phase", phase=phase)
         began = time.monotonic()
         times: Times = measure(open_repository(repository))
         self.measured.append(time.monotonic() - began)
         return times._asdict()
 
     def _load(self) -> bool:
-        """Take up a new store that a killed run has completed; False if there is none.
+        """Resume a new store that a killed run has completed; False if there is none.
 
         The run may have been killed in a transaction. Its changes are rolled back, or the new store
-        is made anew.
+        is made again.
         """
         try:
-            found = json.loads((self.folder / place.COMPLETE).read_text("utf-8"))
-            if found["goal"] == sorted(self.goal):
-                self.copier.signatures = found["signatures"]
-                self.copier.verified = found["verified"]
-                self.copier.settled = found["settled"]
+            state = json.loads((self.folder / place.COMPLETE).read_text("utf-8"))
+            if state["goal"] == sorted(self.goal):
+                self.copier.signatures = state["signatures"]
+                self.copier.verified = state["verified"]
+                self.copier.settled = state["settled"]
                 self._recover()
                 return True
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass
         except (DamagedError, error.Error, error.StorageError, OSError) as problem:
-            self.say("again", text=f"the copy of a killed run is damaged: {_text(problem)}")
+            self.notify("again", text=f"the copy of a killed run is damaged: {_text(problem)}")
         place.remove(self.folder)
         return False
 
     def _recover(self) -> None:
         """Roll back the transaction of a killed run in the new store. Raises errors of hg."""
         control = self.folder / ".hg"
-        # No process but an upgrade locks the new store, and this one has the claim.
+        # Only an upgrade locks the new store, and this process is the only upgrade.
         for lock in (control / "wlock", control / "store/lock"):
             lock.unlink(missing_ok=True)
         if (control / "store/journal").exists():
@@ -213,7 +213,7 @@ class _Rebuild:
                 raise DamagedError(said)
 
     def _save(self) -> None:
-        """Note what the new store has, so that the next run takes it up if this one is killed."""
+        """Record the state of the new store, so that the next run can resume it after a kill."""
         copier = self.copier
         done = {
             "goal": sorted(self.goal),
@@ -229,12 +229,12 @@ class _Rebuild:
 
     def _build(self) -> None:
         """Copy everything, catch up once under the lock, and verify the copy."""
-        self.say("phase", phase="copy")
+        self.notify("phase", phase="copy")
         self.copier.signatures, self.copier.verified, self.copier.settled = {}, {}, {}
         self.folder.mkdir(mode=stat.S_IMODE(self.control.stat().st_mode))
         create_repository(self.folder)
         self._catch_up(compares=False, work=lambda _: None)
-        self.say("phase", phase="verify")
+        self.notify("phase", phase="verify")
         self._verify()
         place.sync(self.disk)
         self._save()
@@ -243,7 +243,7 @@ class _Rebuild:
         self.copier.verify(open_repository(self.repository), open_repository(self.folder))
 
     def _swap(self) -> None:
-        self.say("phase", phase="swap")
+        self.notify("phase", phase="swap")
         place.keep_for(self.folder, self.options.keep_seconds)
         self._catch_up(
             compares=True,
@@ -251,7 +251,7 @@ class _Rebuild:
         )
 
     def _catch_up(self, *, compares: bool, work: Callable[[Any], object]) -> None:
-        """Copy new revisions while pushes go on, then the last ones under the lock; do the work.
+        """Copy new revisions while pushes go on, the last of them under the lock; do the work.
 
         While pushes come faster than they are copied, the lock is given back for another round.
         """
@@ -267,6 +267,9 @@ class _Rebuild:
             work(source)
             return True
 
+        # The lock should be held for a moment only. So copy without it until no new revisions come,
+        # and then take it. If many revisions came before the lock was free, give it back and begin
+        # another round: pushes must not wait for their copy. The last round copies them anyway.
         for left in reversed(range(ROUNDS)):
             for _ in range(ROUNDS):
                 if not self._copy_unlocked(compares=compares):
@@ -291,8 +294,8 @@ class _Rebuild:
             # A rename holds the lock.
             if not self.opened.is_there():
                 raise TemporaryError(
-                    f"{self.repository} was renamed, archived or replaced meanwhile; the next run "
-                    "upgrades it at its new path"
+                    f"{self.repository} was renamed, archived or replaced during the upgrade; the "
+                    "next run upgrades it at its new path"
                 )
             if (self.control / "store/journal").exists():
                 raise HostError(

@@ -1,7 +1,7 @@
-"""A repository that was made beside another one, put in its place in one step.
+"""Exchange of a repository for a rebuilt copy, in a single step.
 
-A kill at any point leaves the old repository in its place, or the new one. The old one stays where
-the new one was made.
+A kill at any point leaves either the old repository in its place, or the new. The old repository
+stays where the new repository was made.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def replace(old: Path, new: Path, path: str, may_replace: Callable[[], bool]) -> bool:
-    """Exchange two folders of one repository, whose files are on the disk; False if it may not be.
+    """Exchange two folders of a repository, whose files are on the disk; False if it may not be.
 
-    `may_replace` is asked while nothing can write to the old one: whether the new one has each push
-    of it. Raises TemporaryError where a push or an upgrade is at work there, or where the old
-    folder is another repository by now.
+    `may_replace` is called while no process can write to the old repository: it returns whether the
+    new repository has each push. Raises TemporaryError if a push or an upgrade is at work there, or
+    if the old folder is another repository by now.
     """
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(moves.at_rest(old, path))
         except FileNotFoundError:
-            raise TemporaryError(f"{path}: it has moved meanwhile; try again") from None
+            raise TemporaryError(f"{path}: it has moved in the meantime; try again") from None
         there = identities.of(old)
         if there not in ("", identities.of(new)):
             raise TemporaryError(
-                f"{path}: repository {there} is still there, or came meanwhile; nothing was changed"
+                f"{path}: repository {there} is still there, or is there now; nothing was changed"
             )
         if not may_replace():
             return False

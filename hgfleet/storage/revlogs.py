@@ -26,7 +26,7 @@ _SNAPSHOT: Final = constants.REVIDX_DELTA_IS_SNAPSHOT
 _NODE: Final = 7
 
 Signature = list[list[int] | None]
-"""Stat of the two files of a revlog; an unchanged revlog has the same one."""
+"""Stat of the two files of a revlog; it does not change unless the revlog does."""
 
 
 class DamagedError(HgfleetError):
@@ -42,23 +42,23 @@ class RewrittenError(Exception):
 class RevlogCopier:
     """Copies the revlogs that changed since the last time, and compares them.
 
-    By the name of a revlog's main file: `signatures` has the signature of each copied revlog;
-    `verified` the number of revisions in the copy whose content was read and matched its hash;
-    `settled` the number that the original had under its lock, which no aborted push takes away.
+    Dictionaries by the name of a revlog's main file: `signatures` has the signature of each copied
+    revlog; `verified` the number of revisions in the copy whose content was read and matched its
+    hash; `settled` the number that the original had under its lock, which no aborted push removes.
     `missing` are the requirements that the new store gains. `forgotten` is called before files of
-    the copy are deleted, when the three no longer know of them.
+    the copy are deleted, when the three dictionaries have forgotten them.
     """
 
     def __init__(
         self,
         missing: Collection[str],
-        say: Callable[..., None],
+        notify: Callable[..., None],
         forgotten: Callable[[], None] = lambda: None,
     ) -> None:
         self.signatures: dict[str, Signature] = {}
         self.verified: dict[str, int] = {}
         self.settled: dict[str, int] = {}
-        self._say, self._forgotten = say, forgotten
+        self._notify, self._forgotten = notify, forgotten
         self._recompress = "revlog-compression-zstd" in missing
         # These two formats allow a delta against other revisions than a parent.
         redelta = {"generaldelta", "sparserevlog"} & set(missing)
@@ -66,7 +66,7 @@ class RevlogCopier:
             revlog.revlog.DELTAREUSESAMEREVS if redelta else revlog.revlog.DELTAREUSEALWAYS
         )
         self._share = 0.0
-        self._said = 0.0
+        self._notified = 0.0
 
     def _changed(self, source: Any) -> list[tuple[Any, str, Signature]]:
         """Return the entries to copy, with names and signatures. Raises RewrittenError."""
@@ -76,11 +76,11 @@ class RevlogCopier:
             if not entry.is_revlog:
                 continue
             name = _name(entry)
-            found = _signature(source, entry)
-            if known.pop(name, None) != found:
-                changed.append((entry, name, found))
+            signature = _signature(source, entry)
+            if known.pop(name, None) != signature:
+                changed.append((entry, name, signature))
         if known:
-            # Files of removed history.
+            # The source no longer has these files: history was removed.
             raise RewrittenError
         return changed
 
@@ -98,30 +98,34 @@ class RevlogCopier:
     def catch_up(self, source: Any, target: Any, *, may_tear: bool = False) -> list[Any]:
         """Copy each revlog that changed; return the store entries of these revlogs.
 
-        `may_tear`: pushes go on during the copy, so a revlog that cannot be read may be read later.
+        `may_tear`: pushes go on during the copy, so an unreadable revlog may be copied in a later
+        round.
         Raises RewrittenError.
         """
         changed = self._changed(source)
         if not changed:
             return []
-        total, done = sum(_bytes(found) for _, _, found in changed), 0
+        total, done = sum(_bytes(signature) for _, _, signature in changed), 0
         with target.wlock(), target.lock(), target.transaction(b"storage-upgrade") as group:
-            for entry, name, found in changed:
+            for entry, name, signature in changed:
                 start = 0 if may_tear else self.settled.get(name, 0)
                 try:
                     self._copy(source, target, entry, group, start)
                 except _READ_ERRORS:
-                    if not may_tear or _signature(source, entry) == found:
+                    if not may_tear or _signature(source, entry) == signature:
                         raise
-                    found = [None]
-                self.signatures[name] = found
-                done += _bytes(found)
+                    signature = [None]
+                self.signatures[name] = signature
+                done += _bytes(signature)
                 self._share = done / total if total else 1.0
                 self._tick()
         return [entry for entry, _, _ in changed]
 
     def _copy(self, source: Any, target: Any, entry: Any, group: Any, start: int) -> None:
         """Give the target's revlog the revisions of the source's; both are equal up to `start`."""
+        # Nearly always, the source only got more revisions, which are appended to the copy. If the
+        # source does not begin with the copied revisions, a part of its history was replaced. Then
+        # the copy is deleted, and what is known of it forgotten first, and the revlog cloned again.
         old = _revlog(entry.get_revlog_instance(source))
         new = entry.get_revlog_instance(target, writable=True)
         inner = _revlog(new)
@@ -129,7 +133,7 @@ class RevlogCopier:
             _append(old, inner, group)
             return
         if len(inner):
-            # One push was rolled back and another one came: rare, and the file is small as a rule.
+            # A push was rolled back and another push came: rare, and the file is normally small.
             for known in (self.signatures, self.verified, self.settled):
                 known.pop(_name(entry), None)
             self._forgotten()
@@ -146,9 +150,9 @@ class RevlogCopier:
     def _tick(self) -> None:
         """Report the progress now and then."""
         now = time.monotonic()
-        if now - self._said > PROGRESS_SECONDS:
-            self._said = now
-            self._say("progress", share=round(self._share, 3))
+        if now - self._notified > PROGRESS_SECONDS:
+            self._notified = now
+            self._notify("progress", share=round(self._share, 3))
 
     def verify(self, source: Any, target: Any) -> None:
         """Compare a whole store with the original, and run `hg verify` on it.
@@ -164,7 +168,7 @@ class RevlogCopier:
                     raise RewrittenError
                 raise _wrong_copy(entry)
             if entry.is_manifestlog:
-                # Of manifests, hg verify reads the differences alone.
+                # Of manifests, hg verify only reads the deltas.
                 self._check_contents(new, 0)
         checker = _Verifier(target, self._tick)
         target.ui.pushbuffer(error=True)
@@ -244,7 +248,7 @@ def _name(entry: Any) -> str:
 
 
 def _bytes(signature: Signature) -> int:
-    return sum(one[1] for one in signature if one)
+    return sum(stat[1] for stat in signature if stat)
 
 
 def _wrong_copy(entry: Any) -> DamagedError:
@@ -270,19 +274,19 @@ def _revlog(of: Any) -> Any:
     return getattr(of, "_revlog", of)
 
 
-def _content(one: Any, number: int) -> bytes:
+def _content(revlog: Any, number: int) -> bytes:
     """Return the stored text of a revision, checked against its hash; a tombstone if censored."""
     try:
-        return bytes(one.rawdata(number))
+        return bytes(revlog.rawdata(number))
     except error.CensoredNodeError as censored:
         return bytes(censored.tombstone)
 
 
 def _is_prefix(new: Any, old: Any, start: int = 0) -> bool:
-    """Whether the old revlog begins with exactly the revisions of the new one, equal to `start`."""
+    """Whether the old revlog begins with exactly the new revlog's revisions, equal to `start`."""
     if not start <= len(new) <= len(old):
         return False
-    # The last revision before `start` costs nothing, and shows most removals of history.
+    # Comparing the last revision before `start` costs nothing, and shows most removals of history.
     numbers = range(max(0, start - 1), len(new))
     return all(_facts(new.index[n]) == _facts(old.index[n]) for n in numbers)
 
@@ -300,12 +304,14 @@ def _delete_files(target: Any, inner: Any) -> None:
 
 def _signature(source: Any, entry: Any) -> Signature:
     store, main = source.store, entry.main_file_path()
-    found: Signature = []
+    signature: Signature = []
     for name in (main, main[:-1] + b"d"):
         try:
             status = store.rawvfs.stat(store.encode(name))
         except FileNotFoundError:
-            found.append(None)
+            signature.append(None)
         else:
-            found.append([status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns])
-    return found
+            signature.append(
+                [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+            )
+    return signature

@@ -45,7 +45,7 @@ class WorkerError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one repository; `figures` are those of the worker, empty without an upgrade."""
+    """The end of a repository's upgrade; `figures` are the worker's, empty without an upgrade."""
 
     path: str
     before: frozenset[str] = frozenset()
@@ -80,8 +80,8 @@ class Fleet:
     def command(self, *arguments: str) -> list[str]:
         """Return the command of a worker with the lowest priority on the disk.
 
-        The class "idle" would get no disk time on a busy host, and pushes would wait for its lock
-        for ever.
+        The class "idle" would get no disk time on a busy host, and pushes would wait for the
+        worker's lock for ever.
         """
         last = ["ionice", "-c", "2", "-n", "7"] if shutil.which("ionice") else []
         return [*last, sys.executable, "-m", "hgfleet.storage.worker", *arguments]
@@ -97,15 +97,15 @@ class Fleet:
             check=False,
         )
         try:
-            found = frozenset(json.loads(done.stdout)["requirements"])
+            requirements = frozenset(json.loads(done.stdout)["requirements"])
         except (ValueError, KeyError, TypeError) as error:
             raise HostError(f"hg does not start: {done.stderr.strip()[-1000:]}") from error
-        if problem := formats.problem(found):
+        if problem := formats.problem(requirements):
             raise HostError(problem)
-        return found
+        return requirements
 
     def candidate(self, path: str, wanted: frozenset[str], identity: str = "") -> Candidate:
-        """Look at the repository of an entry; an unreadable one is refused."""
+        """Examine the repository of an entry; an unreadable repository is refused."""
         control = self.control(path)
         try:
             decision = formats.decide(place.requirements(control), wanted)
@@ -115,17 +115,17 @@ class Fleet:
 
     def disk(self, path: str) -> Disk:
         """Return the file system of a repository."""
-        found = os.statvfs(self.control(path))
+        status = os.statvfs(self.control(path))
         return Disk(
-            found.f_blocks * found.f_frsize,
-            found.f_bavail * found.f_frsize,
-            found.f_files,
-            found.f_favail,
+            status.f_blocks * status.f_frsize,
+            status.f_bavail * status.f_frsize,
+            status.f_files,
+            status.f_favail,
         )
 
 
 class Upgrade:
-    """One run. `keep_days` is the time that an old store stays; None: until its last reader.
+    """A run. `keep_days` is how long an old store stays; None: until its last reader ends.
 
     `prune` removes old stores before the time that an earlier run gave them.
     """
@@ -156,23 +156,23 @@ class Upgrade:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _guarded(self, one: Candidate) -> Outcome:
+    def _guarded(self, candidate: Candidate) -> Outcome:
         before: frozenset[str] = frozenset()
         try:
-            if one.decision.action is Action.REFUSE:
-                raise HostError("; ".join(one.decision.reasons))
-            control = self.fleet.control(one.path)
+            if candidate.decision.action is Action.REFUSE:
+                raise HostError("; ".join(candidate.decision.reasons))
+            control = self.fleet.control(candidate.path)
             before = place.requirements(control)
-            if one.decision.action is Action.CURRENT:
-                self._tidy(one.path, control)
-                return Outcome(one.path)
-            figures = self._upgrade(one)
+            if candidate.decision.action is Action.CURRENT:
+                self._tidy(candidate.path, control)
+                return Outcome(candidate.path)
+            figures = self._upgrade(candidate)
         except (HgfleetError, OSError) as problem:
             error = problem if isinstance(problem, HgfleetError) else HostError(str(problem))
-            self.report.step("failed", one.path, f"FAILED: {error}", error=error)
-            return Outcome(one.path, before, error=error)
-        self._tell(one, figures)
-        return Outcome(one.path, before, figures)
+            self.report.step("failed", candidate.path, f"FAILED: {error}", error=error)
+            return Outcome(candidate.path, before, error=error)
+        self._report(candidate, figures)
+        return Outcome(candidate.path, before, figures)
 
     def _tidy(self, path: str, control: Path) -> None:
         """Remove the old store of a repository that is current."""
@@ -184,31 +184,31 @@ class Upgrade:
         text = "its old store is removed" if gone else "its old store stays for now"
         self.report.step("tidied", path, text, removed=gone)
 
-    def _upgrade(self, one: Candidate) -> Mapping[str, Any]:
-        self._begin(one)
+    def _upgrade(self, candidate: Candidate) -> Mapping[str, Any]:
+        self._begin(candidate)
         try:
-            return self._work(one)
+            return self._work(candidate)
         finally:
             with self._changed:
-                self._ledger.release(one.path)
+                self._ledger.release(candidate.path)
                 self._changed.notify_all()
 
-    def _begin(self, one: Candidate) -> None:
-        """Wait for room; raises HostError where no running upgrade will make any."""
+    def _begin(self, candidate: Candidate) -> None:
+        """Wait for room; raises HostError if no running upgrade will free any."""
         with self._changed:
-            while problem := self._ledger.shortage(one, self.fleet.disk(one.path)):
+            while problem := self._ledger.shortage(candidate, self.fleet.disk(candidate.path)):
                 if not self._ledger.promised:
                     raise HostError(f"{problem}; make room, or move it to a larger disk")
                 self._changed.wait()
-            self._ledger.take(one)
+            self._ledger.take(candidate)
 
-    def _work(self, one: Candidate) -> Mapping[str, Any]:
+    def _work(self, candidate: Candidate) -> Mapping[str, Any]:
         keep = "" if self.keep_seconds is None else str(self.keep_seconds)
-        where = str(self.fleet.root / one.path)
+        where = str(self.fleet.root / candidate.path)
         prune = ["prune"] if self.prune else []
         with subprocess.Popen(
             self.fleet.command(
-                *("upgrade", where, one.identity),
+                *("upgrade", where, candidate.identity),
                 *("yes" if self.measure else "no", keep, *prune),
             ),
             env=self.fleet.environment(),
@@ -228,7 +228,7 @@ class Upgrade:
             reader.start()
             last: Mapping[str, Any] = {}
             for last in _events(process.stdout):
-                self._follow(one.path, last)
+                self._follow(candidate.path, last)
             process.wait()
             reader.join()
         if last.get("event") == "done":
@@ -248,13 +248,13 @@ class Upgrade:
         elif said["event"] == "again":
             self.report.step("again", path, said["text"])
 
-    def _tell(self, one: Candidate, figures: Mapping[str, Any]) -> None:
+    def _report(self, candidate: Candidate, figures: Mapping[str, Any]) -> None:
         if not figures.get("changed"):
-            self.report.step("current", one.path, "is current")
+            self.report.step("current", candidate.path, "is current")
             return
         self.report.step(
             "upgraded",
-            one.path,
+            candidate.path,
             f"upgraded in {figures['seconds']:.1f} s, pushes waited for at most "
             f"{figures['locked_seconds']:.2f} s: {size(figures['size_before'])} -> "
             f"{size(figures['size_after'])}"
@@ -270,23 +270,23 @@ class Upgrade:
 def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     for line in lines:
         try:
-            found = json.loads(line)
+            event = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict) and "event" in found:
-            yield found
+        if isinstance(event, dict) and "event" in event:
+            yield event
 
 
 def table(outcomes: Sequence[Outcome], wanted: frozenset[str]) -> list[str]:
     """Return a table of figures before and after, a line for each upgraded repository."""
     head = ("REPOSITORY", "FORMAT", "SIZE", "", "BUNDLE", "", "READ", "", "TOOK", "LOCKED")
     rows: list[tuple[str, ...]] = [head]
-    for one in outcomes:
-        figures = one.figures
+    for outcome in outcomes:
+        figures = outcome.figures
         if not figures.get("changed"):
             continue
         before, after = figures["before"] or {}, figures["after"] or {}
-        row = [one.path, f"{formats.summary(one.before)} -> {formats.summary(wanted)}"]
+        row = [outcome.path, f"{formats.summary(outcome.before)} -> {formats.summary(wanted)}"]
         row += _pair(figures["size_before"], figures["size_after"], size)
         for name in ("bundle", "read"):
             row += _pair(before.get(name), after.get(name), _seconds)

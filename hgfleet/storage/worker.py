@@ -1,8 +1,8 @@
-"""`python -m hgfleet.storage.worker`: the process that upgrades one repository.
+"""`python -m hgfleet.storage.worker`: the process that upgrades a repository.
 
-It reports as one JSON object a line, the last one with `event` `done` or `failed`. Each repository
-has a process of its own: they work at the same time, an error in hg ends one of them alone, and the
-end of the process frees its memory.
+It reports JSON objects, each on a line, the last with `event` `done` or `failed`. Each repository
+has a process of its own: the processes run at the same time, an error in hg only ends one of them,
+and the end of the process frees its memory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Final
 from hgfleet.core.errors import HgfleetError, HostError
 
 NICE: Final = 5
-"""A third of the processor beside one other process. A lower share would hold the lock longer."""
+"""Gives a third of the processor next to another process. With less, the lock is held longer."""
 
 
-def say(event: str, **fields: Any) -> None:
-    """Tell the parent."""
+def send(event: str, **fields: Any) -> None:
+    """Send an event to the parent process."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     from hgfleet.storage import opened, rebuild
 
     if arguments == ["wanted"]:
-        say("done", requirements=sorted(opened.wanted()))
+        send("done", requirements=sorted(opened.wanted()))
         return 0
     _, path, identity, measure, keep, *prune = arguments
     os.nice(NICE)
@@ -41,17 +41,17 @@ def main(arguments: list[str]) -> int:
         options = rebuild.Options(
             measure == "yes", float(keep) if keep else None, bool(prune), identity
         )
-        say("done", **rebuild.upgrade(Path(path), options, say))
+        send("done", **rebuild.upgrade(Path(path), options, send))
     except HgfleetError as error:
-        say("failed", error=str(error), code=error.exit_code)
+        send("failed", error=str(error), code=error.exit_code)
         return error.exit_code
     except OSError as error:
-        say("failed", error=str(error), code=HostError.exit_code)
+        send("failed", error=str(error), code=HostError.exit_code)
         return HostError.exit_code
     except Exception as error:
-        # Any other error concerns one repository, which was left as it is.
+        # Any other error concerns only this repository, which was left as it is.
         detail = "".join(traceback.format_exception(error))[-2000:]
-        say("failed", error=f"{type(error).__name__}: {error}", code=1, detail=detail)
+        send("failed", error=f"{type(error).__name__}: {error}", code=1, detail=detail)
         return 1
     return 0
 

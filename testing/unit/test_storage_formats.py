@@ -31,7 +31,7 @@ def test_a_repository_like_new_ones_is_left_alone(more: set[str]) -> None:
 @pytest.mark.parametrize(
     ("current", "words"),
     [
-        (OLD | {"treemanifest"}, "it has treemanifest, which new repositories have not"),
+        (OLD | {"treemanifest"}, "it has treemanifest, which new repositories do not have"),
         (OLD | {"persistent-nodemap"}, "it has persistent-nodemap"),
         (OLD | {"shared"}, "belongs to another repository"),
         (OLD - {"store"}, "it has no store"),

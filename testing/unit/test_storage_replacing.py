@@ -59,7 +59,7 @@ def test_another_repository_stays(tmp_path: Path) -> None:
 
 def test_a_repository_that_moved_meanwhile_is_left_alone(tmp_path: Path) -> None:
     new = folder(tmp_path / "new", A)
-    with pytest.raises(TemporaryError, match="team/tool: it has moved meanwhile"):
+    with pytest.raises(TemporaryError, match="team/tool: it has moved in the meantime"):
         replace(tmp_path / "old", new, "team/tool", lambda: True)
     assert (new / "of").read_text() == "new"
 

@@ -76,7 +76,7 @@ rebuild._Rebuild._swap = swap
 def test_the_repository_that_took_the_path_meanwhile_is_left_as_it_is(site: StorageSite) -> None:
     code, said = site.worker(REPLACE)
     assert code == 75, said
-    assert "was renamed, archived or replaced meanwhile" in said
+    assert "was renamed, archived or replaced during the upgrade" in said
     for folder in (site.repository, site.repository.with_name("away")):
         assert "revlog-compression-zstd" not in (folder / ".hg/requires").read_text()
         assert not (folder / ".hg/store/requires").exists()
