@@ -1,6 +1,6 @@
 """A clone under admission: enters the queue, waits for a slot, is served, and leaves.
 
-Each step is one line of the system log. `hgext/admission.py` has the manual.
+Each step is a line in the system log. `hgext/admission.py` has the manual.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Clone:
             self._client = request.rawenv.get(b"REMOTE_ADDR", b"")
             self._watch(request.rawenv.get(b"hgfleet.connection"), select.POLLRDHUP)
             self._entry = request.rawenv.get(b"hgfleet.entry", {})
-            # The worker counts the clones that take one of its threads.
+            # The worker counts the clones that take its threads.
             self._refusal = request.rawenv.get(b"hgfleet.clone", str)
 
     def _watch(self, connection: Any, more: int) -> None:
@@ -83,7 +83,7 @@ class Clone:
         self._place = queue.enter(folder, limits, label)
 
     def ask(self) -> Position | None:
-        """Ask once for a slot; None: the clone has one."""
+        """Ask for a slot; None: the clone has a slot."""
         assert self._place is not None
         try:
             at = self._place.ask()
@@ -98,7 +98,7 @@ class Clone:
         return at
 
     def wait(self, at: Position | None) -> Iterator[bytes | None]:
-        """Yield sentences for the client while the clone waits, None for a sign of life.
+        """Yield sentences for the client while the clone waits, None for a keepalive.
 
         Raises error.Abort after the longest wait, or when the client has disconnected.
         """
@@ -130,12 +130,12 @@ class Clone:
     def leave(self, reason: str) -> None:
         """Give the slot and the place back; a second call does nothing."""
 
-        def tell() -> None:
+        def log_end() -> None:
             if self._is_served:
                 self.log("end", reason=reason)
 
         if self._place is not None:
-            self._place.leave(tell)
+            self._place.leave(log_end)
 
     def answer(self, pieces: Iterator[bytes]) -> Answer:
         """Return the pieces of the answer, whose end gives the slot back."""

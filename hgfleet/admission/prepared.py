@@ -27,11 +27,11 @@ _ready: ContextVar[Prepared | None] = ContextVar("hgfleet_prepared_answer", defa
 
 
 def put(answer: Prepared | None) -> None:
-    """Replace the answer that is prepared for the request of this thread; None: there is none."""
+    """Replace the prepared answer to the request of this thread; None: there is none."""
     _ready.set(answer)
 
 
 def of(repository: Any) -> Prepared | None:
-    """Return the answer that is prepared for the request, if it is one of this repository."""
+    """Return the prepared answer to the request, if it is an answer of this repository."""
     answer = _ready.get()
     return answer if answer is not None and answer.repository is repository else None

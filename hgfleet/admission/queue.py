@@ -2,16 +2,16 @@
 
 A clone without a bundle takes a core of the server for as long as it lasts, over SSH or HTTPS.
 
-The queue is a folder in RAM that all processes of the host share which serve clones. Each clone has
+The queue is a folder in RAM that all processes of the host which serve clones share. Each clone has
 a file there, named `NUMBER.waiting` and then `NUMBER.served`, and holds a kernel lock (flock) on it
 for as long as its process lives. The kernel frees the locks of an ended process, so a file with a
 free lock has no owner, and the next process that reads the folder removes it. Every process reads
 and changes the folder under the lock of the folder itself.
 
-Two invariants hold for a host. The clones served at any time are at most as many as the slots, not
-counting clones that had theirs for longer than `hold`. And no clone overtakes one that waits,
-unless that one has not asked for its slot for `FRESH_SECONDS` (its process is stopped, or its
-client takes no data).
+Two invariants hold for a host. At any time, no more clones are served than there are slots, not
+counting clones that have been served for longer than `hold`. And no clone overtakes a waiting
+clone, unless the waiting clone has not asked for its slot for `FRESH_SECONDS` (its process is
+stopped, or its client takes no data).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FRESH_SECONDS: Final = 10.0
-"""A clone that did not ask for its slot for so long is passed over. It keeps its place."""
+"""A clone that did not ask for its slot for so long is skipped. It keeps its place."""
 
 LOCK_SECONDS: Final = 2.0
 """The time to try for the lock of the folder; it is held for about a millisecond."""
 
 LEAST_PART: Final = 10
-"""An answer with less than one changeset of so many is an ordinary pull."""
+"""An answer with less than this part of the changesets (1 in so many) is an ordinary pull."""
 
 _MOST_FILES: Final = 2000
 _NAME = re.compile(r"(?P<number>[0-9]{12})\.(?P<state>waiting|served)")
@@ -57,7 +57,7 @@ class Limits:
     """The number of slots, the length of the queue, and the longest wait (`patience`, seconds).
 
     A clone that is served for longer than `hold` seconds goes on, and its slot is free for the next
-    one: either its client is slow, and costs little, or the repository is so large that all other
+    clone: either its client is slow, and costs little, or the repository is so large that all other
     clones would give up.
     """
 
@@ -85,12 +85,12 @@ class Position:
 
     def __str__(self) -> str:
         """Return the sentence for the waiting client."""
-        others = f", and {self.before} wait before this one" if self.before else ""
+        others = f", and {self.before} wait before this clone" if self.before else ""
         return f"waiting for a slot: {_clones(self.served)} being served{others}"
 
     @property
     def pause_seconds(self) -> float:
-        """Seconds until the next question for a slot: longer at the end of the queue."""
+        """Seconds until the next request for a slot: longer at the end of the queue."""
         return min(2.0, 0.25 * (self.before + 1))
 
 
@@ -103,10 +103,10 @@ def is_costly(
 ) -> bool:
     """Whether an answer with that many changesets of a repository of `of` needs a slot.
 
-    An answer of fewer than `most_changesets` needs one if it is large: a client that says it has
-    the first changeset gets the rest, and costs as much as a clone. `weighs_much` is called only
-    for an answer that may be: an ordinary pull, of less than a tenth of the repository, never needs
-    a slot.
+    An answer of fewer than `most_changesets` needs a slot if it is large: a client that says it has
+    only the first changeset gets the rest, and costs as much as a clone. `weighs_much` is only
+    called for an answer that may be large: an ordinary pull, of less than a tenth of the
+    repository, never needs a slot.
     """
     if changesets >= most_changesets:
         return True
@@ -115,6 +115,9 @@ def is_costly(
 
 def position(tickets: Sequence[Ticket], mine: int, slots: int) -> Position | None:
     """Return the place of a waiting clone in the queue; None: a slot is free for it."""
+    # Slots are not passed on from clone to clone. A waiting clone takes a slot by itself, as soon
+    # as the clones being served, and the fresh clones that wait before it, leave a slot for it. A
+    # clone that is not fresh keeps its number, and has its place again as soon as it asks.
     served = sum(ticket.is_served for ticket in tickets)
     before = sum(
         ticket.is_fresh and not ticket.is_served and ticket.number < mine for ticket in tickets
@@ -157,10 +160,10 @@ def weighs_more(folder: Path, most: int) -> bool:
 
 
 class QueuePlace:
-    """The place of one clone in the queue, from `enter` to `leave`."""
+    """The place of a clone in the queue, from `enter` to `leave`."""
 
     def __init__(self, folder: Path, limits: Limits, number: int, descriptor: int) -> None:
-        """Made by `enter` alone."""
+        """Only `enter` makes it."""
         self._folder, self._limits = folder, limits
         self._number, self._descriptor = number, descriptor
         self._path = folder / f"{number:012}.waiting"
@@ -242,8 +245,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _tickets(folder: Path) -> list[Ticket]:
-    """Read the tickets in order, and remove those of ended processes; under the lock."""
-    found = []
+    """Read the tickets in order, and remove tickets of ended processes; under the lock."""
+    tickets = []
     now = time.time()
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
@@ -261,5 +264,5 @@ def _tickets(folder: Path) -> list[Ticket]:
             is_fresh = age(asked_at, now, FRESH_SECONDS) < FRESH_SECONDS
         finally:
             os.close(descriptor)
-        found.append(Ticket(int(name["number"]), name["state"] == "served", is_fresh))
-    return sorted(found, key=lambda ticket: ticket.number)
+        tickets.append(Ticket(int(name["number"]), name["state"] == "served", is_fresh))
+    return sorted(tickets, key=lambda ticket: ticket.number)

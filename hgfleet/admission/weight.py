@@ -1,4 +1,4 @@
-"""The weight of the part of a repository that an answer has."""
+"""The weight of an answer: the stored size of its part of a repository."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_FILES: Final = 2000
-"""Histories of files that are looked at, some 0.1 ms each; an answer with more is a large one."""
+"""Histories of files that are read, some 0.1 ms each; an answer with more files is large."""
 
 _STORED: Final = operator.attrgetter("_revlog")
 """The revlog below a filelog; core 7.2 has no public way to a stored size without reading."""
 
 
 def files_weigh_more(repo: Any, missing: Sequence[int], most: int) -> bool:
-    """Whether the revisions of files that belong to these changesets have more stored bytes.
+    """Whether these changesets' revisions of files have more stored bytes than `most`.
 
-    `missing` has revisions of the changelog. The look ends at the first answer.
+    `missing` has revisions of the changelog. The search ends as soon as the answer is known.
     """
     wanted, first = frozenset(missing), min(missing)
     seen: set[bytes] = set()
@@ -37,12 +37,12 @@ def files_weigh_more(repo: Any, missing: Sequence[int], most: int) -> bool:
 
 
 def _added(store: Any, wanted: frozenset[int], first: int) -> int:
-    """Return the stored bytes of a file's revisions that are of wanted changesets."""
-    found = 0
+    """Return the stored bytes of a file's revisions that belong to wanted changesets."""
+    size = 0
     for rev in range(len(store) - 1, -1, -1):
         changeset = store.linkrev(rev)
         if changeset in wanted:
-            found += store.length(rev)
+            size += store.length(rev)
         elif changeset < first:
             break
-    return found
+    return size

@@ -1,1 +1,1 @@
-"""Integrity of the repositories on a host's disk: `hg verify` of each on schedule, and repairs."""
+"""Integrity of the repositories on a host's disk: scheduled `hg verify` of each, and repairs."""

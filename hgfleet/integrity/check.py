@@ -1,7 +1,7 @@
-"""Check of one repository beside pushes: what is corrupt, or nothing.
+"""Check of a repository while pushes go on: its corruption, or nothing.
 
-The verifier takes no lock, so a push beside it looks like damage. A problem counts if nothing
-changed the repository while it was read; otherwise it is read again.
+The verifier takes no lock, so a push during the check looks like damage. A problem counts if the
+repository did not change while it was read; otherwise it is read again.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOUND: Final = 65
-"""Exit code of the verifier: the repository has a problem. One that cannot start ends with 1."""
+"""Exit code of the verifier if it found a problem. A verifier that cannot start ends with 1."""
 
 ROUNDS: Final = 5
-"""How often a repository is read whose problems may be those of a push."""
+"""How often a repository is read if its problems may come from a push."""
 
 MOST: Final = 300
-"""Characters of the problems that are kept of a repository."""
+"""Characters of a repository's problems that are kept."""
 
 
 def check(folder: Path, verified: Callable[[Path], str] | None = None) -> str:
-    """Return what is corrupt in a repository, "" if nothing is.
+    """Return the corruption of a repository, "" if there is none.
 
     Raises TemporaryError if it changed in each round, HostError if it could not be verified.
     """
     for _ in range(ROUNDS):
         before = state(folder)
-        found = (verified or verify)(folder)
-        if not found:
+        problems = (verified or verify)(folder)
+        if not problems:
             return ""
         after = state(folder)
         if before is not None and before == after:
-            return shown(found, MOST)
+            return shown(problems, MOST)
     raise TemporaryError(
         f"{folder}: it changed each time that it was read; the next night tries again"
     )
@@ -51,12 +51,12 @@ def state(folder: Path) -> fingerprint.Fingerprint | None:
     """Return the fingerprint of a repository at rest, None during and right after a change."""
     if (folder / ".hg/store/journal").exists():
         return None
-    found = fingerprint.read_repository(fingerprint.paths(folder / ".hg"))
-    return found if found.is_settled() else None
+    current = fingerprint.read_repository(fingerprint.paths(folder / ".hg"))
+    return current if current.is_settled() else None
 
 
 def verify(folder: Path) -> str:
-    """Run the verifier without the configuration of the service; return what it found.
+    """Run the verifier without the configuration of the service; return the problems it found.
 
     Raises HostError if it could not run to its end.
     """

@@ -29,12 +29,12 @@ _EPILOG: Final = """\
 examples:
   hgfleet integrity status                   which repositories are corrupt, or were not verified
   hgfleet integrity run                      verify the repositories whose turn it is
-  hgfleet integrity run team/tool            verify one now
-  hgfleet integrity repair team/tool         replace it by a good copy: of the primary on a mirror,
-                                             else of the newest backup and later pushes
+  hgfleet integrity run team/tool            verify this repository now
+  hgfleet integrity repair team/tool         replace it by a good copy: on a mirror, a copy of the
+                                             primary; elsewhere the newest backup and later pushes
 
-exit codes: 0 all is well, 65 a repository is corrupt, 71 one could not be verified, 75 another run
-is under way.
+exit codes: 0 all is well, 65 a repository is corrupt, 71 a repository could not be verified,
+75 another run is under way.
 """
 
 
@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `integrity` and its commands."""
     parser = subparsers.add_parser(
         "integrity",
-        help="verify the repositories of this host on schedule, and repair corrupt ones",
+        help="verify the repositories of this host on schedule, and repair corrupt repositories",
         description="hg verify of every repository on this host's disk, a share each night.",
         epilog=_EPILOG,
     )
@@ -53,11 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run = add_command(commands, "run", "verify the repositories whose turn it is", _run)
     run.add_argument("repositories", nargs="*", metavar="REPO", help="verify these")
     run.add_argument(
-        "--days", type=_days, metavar="N", help="each repository has its turn within N days"
+        "--days", type=_days, metavar="N", help="each repository is verified within N days"
     )
     add_format(run)
     status = add_command(
-        commands, "status", "show corrupt repositories, and those that are late", _status
+        commands, "status", "show corrupt repositories, and late verifications", _status
     )
     status.add_argument("--json", action="store_true", help="print the state file as it is")
     repair = add_command(commands, "repair", "replace a corrupt repository by a good copy", _repair)
@@ -81,15 +81,15 @@ def _run(options: argparse.Namespace) -> int:
     report = Report(options.format, part="integrity")
     started = time.monotonic()
     days = options.days or state.load(options.state).days
-    found = run.run(options.root, options.state, report, days, options.repositories)
+    outcome = run.run(options.root, options.state, report, days, options.repositories)
     report.summary(
-        f"corrupt: {', '.join(found.corrupt) or 'none'}; not verified: {len(found.failed)}",
-        corrupt=len(found.corrupt),
-        repositories=",".join(found.corrupt),
-        failed=len(found.failed),
+        f"corrupt: {', '.join(outcome.corrupt) or 'none'}; not verified: {len(outcome.failed)}",
+        corrupt=len(outcome.corrupt),
+        repositories=",".join(outcome.corrupt),
+        failed=len(outcome.failed),
         seconds=time.monotonic() - started,
     )
-    return CORRUPT if found.corrupt else FAILED if found.failed else 0
+    return CORRUPT if outcome.corrupt else FAILED if outcome.failed else 0
 
 
 def _make_folder(options: argparse.Namespace) -> None:
@@ -104,15 +104,15 @@ def _make_folder(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = state.load(options.state)
+    current = state.load(options.state)
     if options.json:
-        print(json.dumps(found.data(), sort_keys=True))
+        print(json.dumps(current.data(), sort_keys=True))
     else:
         for line in plan.sentences(
-            found.repositories, found.ended, days=found.days, now=time.time()
+            current.repositories, current.ended, days=current.days, now=time.time()
         ):
             print(line)
-    return CORRUPT if plan.corrupt(found.repositories) else 0
+    return CORRUPT if plan.corrupt(current.repositories) else 0
 
 
 def _repair(options: argparse.Namespace) -> int:
@@ -122,15 +122,15 @@ def _repair(options: argparse.Namespace) -> int:
     if not (options.root / path / ".hg").is_dir():
         raise UsageError(
             f"{path}: no repository on this host; `hgfleet backup restore {path} --to "
-            f"{options.root / path}` restores a lost one"
+            f"{options.root / path}` restores a lost repository"
         )
     _make_folder(options)
     report = Report(options.format, part="integrity")
     source = repair.repair(path, _replication(), _backup())
     report.step("repaired", path, f"repaired {source}", source=source)
     days = state.load(options.state).days
-    found = run.run(options.root, options.state, report, days, [path])
-    return CORRUPT if path in found.corrupt else FAILED if found.failed else 0
+    outcome = run.run(options.root, options.state, report, days, [path])
+    return CORRUPT if path in outcome.corrupt else FAILED if outcome.failed else 0
 
 
 def _replication() -> Replication | None:

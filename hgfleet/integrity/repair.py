@@ -1,9 +1,9 @@
-"""Repair of a corrupt repository: it is made anew beside its place, verified, and exchanged.
+"""Repair of a corrupt repository: it is rebuilt next to its place, verified, and exchanged.
 
-On a mirror the primary has it. Elsewhere the newest backup that verifies is restored, and the
-pushes after it come from the corrupt repository itself: bit rot in old data leaves new data
+On a mirror, the copy comes from the primary. Elsewhere the newest backup that verifies is restored,
+and the pushes after it come from the corrupt repository itself: bit rot in old data leaves new data
 readable. Every revision is compared with its hash on the way, and the result with the last record
-of the push log, so nothing corrupt gets into it.
+of the push log, so nothing corrupt gets into the copy.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings as Replication
 
 ROUNDS: Final = 5
-"""How often pushes may come while the repository is made anew."""
+"""How often pushes may interrupt the last step."""
 
 STATE: Final = (*REPLACED, "store/obsstore")
-"""Small files that are copied as they are, beside the log."""
+"""Small files that are copied as they are, with the log."""
 
 
 def repair(path: str, replication: Replication | None, backup: Backup | None) -> str:
-    """Replace a repository by a good one; return where from, in words. Raises HgfleetError."""
+    """Replace a repository by a good copy; return where the copy is from. Raises HgfleetError."""
     if replication is not None and replication.role is Role.MIRROR:
         return _from_primary(path, replication)
     if backup is not None:
         return _from_backup(path, backup)
     raise UnavailableError(
         f"{path}: this host is no mirror and has no backups (/etc/hgfleet/backup.toml), so nothing "
-        "here has a good copy; push one from a clone into a new repository"
+        "here has a good copy; push a clone of it into a new repository"
     )
 
 
@@ -58,7 +58,7 @@ def _from_primary(path: str, settings: Replication) -> str:
     from hgfleet.replication.source_client import SourceClient
 
     source = SourceClient(settings)
-    # root alone reads the key.
+    # Only root can read the key.
     source.read_certificates()
     owned_files.become(settings.repositories.owner())
     resync(settings, source, identity_at(settings, path))
@@ -78,7 +78,7 @@ def _restored(
 ) -> str:
     from hgfleet.backup.restic import Restic
 
-    found = restore.restore(settings, Restic(settings), wanted, copy)
+    restored = restore.restore(settings, Restic(settings), wanted, copy)
     owned_files.become(settings.owner)
     running = settings.repositories / path
     for _ in range(ROUNDS):
@@ -87,29 +87,29 @@ def _restored(
         _demand(copy)
         place.sync(disk)
         if not replacing.replace(running, copy, path, partial(_has_log, running, log)):
-            # A push came meanwhile.
+            # A push came in the meantime.
             continue
         kept = copy.with_name(f"{copy.name}.corrupt")
         copy.rename(kept)
         return (
-            f"from the backup of {found.snapshot.time[:19]} and {pushes} later pushes of the "
+            f"from the backup of {restored.snapshot.time[:19]} and {pushes} later pushes of the "
             f"corrupt repository, which is kept as {kept}"
         )
-    raise TemporaryError(f"{path}: it goes on faster than it can be made anew; try again")
+    raise TemporaryError(f"{path}: pushes come faster than it can be rebuilt; try again")
 
 
 def complete(copy: Path, running: Path, there: Sequence[bytes]) -> int:
     """Give a restored copy the pushes that came after its backup; return how many.
 
-    `there` is the log of the corrupt repository. Raises HostError and PushlogError where that
-    cannot give the pushes.
+    `there` is the log of the corrupt repository. Raises HostError and PushlogError if that
+    repository cannot give the pushes.
     """
     here = _log(copy)
     lines = continued(here, there)
     shutil.copyfile(running / ".hg/hgrc", copy / ".hg/hgrc")
     if len(lines) == len(here):
         return 0
-    # Neither hooks nor extensions of the service: these pushes were decided about.
+    # Without hooks and extensions of the service, because these pushes were accepted before.
     os.environ.update(unconfigured.VARIABLES)
     from mercurial import ui as ui_module
 
@@ -128,11 +128,14 @@ def continued(here: Sequence[bytes], there: Sequence[bytes]) -> list[bytes]:
 
     Raises PushlogError if a later record is missing or was changed.
     """
+    # The log of the backup is good. The log of the corrupt repository continues it from the line
+    # after the last line of the backup. If bit rot changed that very line, its number is used to
+    # find it. Each later record must then follow the record before it, by number and by hash.
     last = parse(here[-1]) if here else None
     number, end = (last.id, hash_of(here[-1])) if last else (0, "")
     # Damage before the last record of the backup may have changed the number of lines.
     start = there.index(here[-1]) + 1 if here and here[-1] in there else number
-    found = list(here)
+    lines = list(here)
     for line in there[start:]:
         try:
             record = parse(line)
@@ -141,8 +144,8 @@ def continued(here: Sequence[bytes], there: Sequence[bytes]) -> list[bytes]:
         if record.id != number + 1 or (end and record.previous != end):
             raise _broken(number)
         number, end = record.id, hash_of(line)
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def _broken(number: int) -> PushlogError:
@@ -157,22 +160,22 @@ def _has_log(repository: Path, log: Sequence[bytes]) -> bool:
 
 
 def _log(repository: Path) -> list[bytes]:
-    """Read the lines of a push log. Raises PushlogError if the last one is incomplete."""
+    """Read the lines of a push log. Raises PushlogError if the last line is incomplete."""
     log = repository / ".hg/store" / log_file.NAME
-    found = [line for _, line in log_file.lines(log)]
+    lines = [line for _, line in log_file.lines(log)]
     size = log.stat().st_size if log.exists() else 0
-    if size != sum(len(line) + 1 for line in found):
+    if size != sum(len(line) + 1 for line in lines):
         raise PushlogError(
-            f"{log}: an incomplete record follows record {len(found)}; `hgfleet pushlog verify` "
-            "tells more (runbook pushlog)"
+            f"{log}: an incomplete record follows record {len(lines)}; `hgfleet pushlog verify` "
+            "shows more (runbook pushlog)"
         )
-    return found
+    return lines
 
 
 def _demand(copy: Path) -> None:
-    """Raise HostError unless a repository verifies; so it has the heads of its last record."""
+    """Raise HostError unless a repository verifies, which includes the heads of its last record."""
     if problem := check(copy):
         raise HostError(
-            f"{copy}: made anew, it is corrupt as well: {problem}; where a mirror is good, promote "
+            f"{copy}: rebuilt, it is corrupt as well: {problem}; where a mirror is good, promote "
             "it (runbook promote), and repair this host as its mirror"
         )

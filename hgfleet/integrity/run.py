@@ -1,4 +1,4 @@
-"""Run of the verifications of one night."""
+"""Run of the verifications of a night."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All repositories that are corrupt, with why, and those that this run could not verify."""
+    """All corrupt repositories, with the reason, and those that this run could not verify."""
 
     corrupt: dict[str, str]
     failed: list[str]
 
 
 def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str] = ()) -> Outcome:
-    """Verify the repositories of tonight, or those named.
+    """Verify the repositories of tonight, or the named repositories.
 
-    The state is kept after each repository, so a run that is ended loses nothing. Raises
+    The state is saved after each repository, so a run that is ended loses nothing. Raises
     TemporaryError if another run is under way, UsageError for an unknown path.
     """
     with files.open_folder(folder) as opened:
@@ -46,7 +46,7 @@ def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str
         now, failed = time.time(), []
         for path in paths or plan.tonight(known.repositories, days=days, now=now):
             try:
-                found = _one(root, path, known.repositories[path], report)
+                result = _verified(root, path, known.repositories[path], report)
             except TemporaryError as busy:
                 # Its days go on, and `status` names it once they are over.
                 report.step("busy", path, str(busy), problem=str(busy))
@@ -55,10 +55,10 @@ def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str
                 report.step("failed", path, str(problem), problem=str(problem))
                 failed.append(path)
                 continue
-            if found is None:
+            if result is None:
                 known.repositories.pop(path)
             else:
-                known.repositories[path] = found
+                known.repositories[path] = result
             state.save(known, folder)
         if not paths:
             known.ended = time.time()
@@ -67,7 +67,7 @@ def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str
 
 
 def _present(root: Path, known: dict[str, Checked]) -> dict[str, Checked]:
-    """Return the state of the repositories that are there; a new one begins its days now."""
+    """Return the state of the existing repositories; the days of a new repository begin now."""
     now = time.time()
     controls = dict(sorted(repository.find(root)))
     identities = {path: identity.of(control.parent) for path, control in controls.items()}
@@ -79,8 +79,8 @@ def _present(root: Path, known: dict[str, Checked]) -> dict[str, Checked]:
     }
 
 
-def _one(root: Path, path: str, known: Checked, report: Report) -> Checked | None:
-    """Verify a repository; None if it is gone, or another one has its path.
+def _verified(root: Path, path: str, known: Checked, report: Report) -> Checked | None:
+    """Verify a repository; None if it is gone, or if another repository has its path.
 
     Raises TemporaryError and HostError.
     """

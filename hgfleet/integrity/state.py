@@ -6,8 +6,8 @@
 
 Times are seconds since 1970, sizes bytes. A lost file costs the results: every repository is new.
 
-The figures are a file of their own beside it, for every user of the host: the state names private
-repositories and is closed.
+The figures are in a second file in the same folder, for every user of the host. The state itself
+names private repositories, and is not public.
 
     {"format": 1, "days": 30, "ended": 1795440000.1, "repositories": 12, "corrupt": 1,
      "oldest": 1795000000.0}
@@ -31,7 +31,7 @@ FIGURES: Final = "figures.json"
 FORMAT: Final = 1
 
 DAYS: Final = 30
-"""Of the schedule, before the first run has told them."""
+"""Days of the schedule, until the first run has recorded them."""
 
 _TYPES: Final = {
     "seen": float,
@@ -49,17 +49,17 @@ class State:
 
     days: int = DAYS
     ended: float = 0.0
-    """End of the last run of the schedule; 0 before the first one."""
+    """End of the last run of the schedule; 0 before the first run."""
     repositories: dict[str, Checked] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """Return what the file has."""
+        """Return the content of the file."""
         return {
             "format": FORMAT,
             "days": self.days,
             "ended": self.ended,
             "corrupt": list(plan.corrupt(self.repositories)),
-            "repositories": {path: asdict(one) for path, one in self.repositories.items()},
+            "repositories": {path: asdict(result) for path, result in self.repositories.items()},
         }
 
 
@@ -69,7 +69,7 @@ class Figures:
 
     days: int
     ended: float
-    """End of the last run of the schedule; 0 before the first one."""
+    """End of the last run of the schedule; 0 before the first run."""
     repositories: int
     corrupt: int
     oldest: float
@@ -83,36 +83,36 @@ def figures(state: State, now: float) -> Figures:
         ended=state.ended,
         repositories=len(state.repositories),
         corrupt=len(plan.corrupt(state.repositories)),
-        oldest=min((one.since(now) for one in state.repositories.values()), default=0.0),
+        oldest=min((result.since(now) for result in state.repositories.values()), default=0.0),
     )
 
 
 def parse_figures(text: str | bytes) -> Figures:
-    """Read figures. Raises ValueError for damaged ones."""
+    """Read figures. Raises ValueError if they are damaged."""
     try:
-        found = json.loads(text)
-        if found["format"] != FORMAT:
-            raise ValueError(f"got the format {found['format']!r}, expected {FORMAT}")
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise ValueError(f"got the format {data['format']!r}, expected {FORMAT}")
         return Figures(
-            days=int(found["days"]),
-            ended=float(found["ended"]),
-            repositories=int(found["repositories"]),
-            corrupt=int(found["corrupt"]),
-            oldest=float(found["oldest"]),
+            days=int(data["days"]),
+            ended=float(data["ended"]),
+            repositories=int(data["repositories"]),
+            corrupt=int(data["corrupt"]),
+            oldest=float(data["oldest"]),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the figures of integrity: {error!r}") from error
 
 
 def load(folder: Path = FOLDER) -> State:
-    """Read the state; a missing or damaged file is that of a host without results."""
+    """Read the state; with a missing or damaged file, the host has no results."""
     try:
-        found = json.loads((folder / NAME).read_bytes())
+        data = json.loads((folder / NAME).read_bytes())
         repositories = {
-            path: Checked(**{name: _TYPES[name](value) for name, value in one.items()})
-            for path, one in found["repositories"].items()
+            path: Checked(**{name: _TYPES[name](value) for name, value in result.items()})
+            for path, result in data["repositories"].items()
         }
-        return State(int(found["days"]), float(found["ended"]), repositories)
+        return State(int(data["days"]), float(data["ended"]), repositories)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return State()
 

@@ -1,8 +1,8 @@
-"""Verification of one repository by Mercurial's own code, in a process of its own.
+"""Verification of a repository by Mercurial's own code, in a process of its own.
 
 `python -m hgfleet.integrity.verifier FOLDER` prints a line for each problem, and ends with 65 if it
-found one. It takes no lock, so pushes go on; `check.py` tells a push beside it from damage. Every
-revision is read and compared with its hash, manifests included (`hg verify --full`).
+found any. It takes no lock, so pushes go on; `check.py` distinguishes a push during the check from
+damage. Every revision is read and compared with its hash, manifests included (`hg verify --full`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hgfleet.pushlog.record import Heads
 
 
 def problems(folder: Path) -> list[str]:
-    """Return what is wrong with a repository; nothing where all is well."""
+    """Return the problems of a repository; nothing if all is well."""
     ui = ui_module.ui()
     ui.setconfig(b"ui", b"interactive", b"no", b"integrity")
     ui.setconfig(b"ui", b"quiet", b"yes", b"integrity")
@@ -54,7 +54,7 @@ def _verify(repo: Any) -> list[str]:
 
 def _small_files(repo: Any) -> list[str]:
     """Read the files of the store that `hg verify` does not read."""
-    found = []
+    unreadable = []
     for name, read in (
         ("phases", lambda: [repo[number].phase() for number in repo.changelog.headrevs()]),
         ("bookmarks", lambda: dict(repo._bookmarks)),  # noqa: SLF001  (core has no other name)
@@ -63,8 +63,8 @@ def _small_files(repo: Any) -> list[str]:
         try:
             read()
         except (error.Error, OSError, ValueError) as problem:
-            found.append(f"{name}: {_text(problem)}")
-    return found
+            unreadable.append(f"{name}: {_text(problem)}")
+    return unreadable
 
 
 def _log(folder: Path) -> list[str]:
@@ -77,20 +77,20 @@ def _log(folder: Path) -> list[str]:
 
 
 def _unrecorded(repo: Any) -> list[str]:
-    """Compare the heads with the last record: no transaction leaves other ones."""
+    """Compare the heads with the last record: every transaction leaves them equal."""
     log = repo.changelog
     try:
         last = log_file.last(os.fsdecode(repo.sjoin(os.fsencode(log_file.NAME))))
     except PushlogError:
-        # The chain is read on its own.
+        # `_log` reports the problems of the chain.
         return []
-    found = unrecorded.problem(
+    problem = unrecorded.problem(
         last,
         Heads.digest_of(log.node(number).hex() for number in log.headrevs() if number >= 0),
         changesets=len(log),
         from_start=repo.vfs.exists(os.fsencode(log_file.FROM_START)),
     )
-    return [f"push log: {found}"] if found else []
+    return [f"push log: {problem}"] if problem else []
 
 
 def _text(problem: BaseException) -> str:
@@ -101,10 +101,10 @@ def _text(problem: BaseException) -> str:
 
 def main(folder: str) -> int:
     """Print the problems of a repository."""
-    found = problems(Path(folder))
-    for line in found:
+    lines = problems(Path(folder))
+    for line in lines:
         print(line)
-    return FOUND if found else 0
+    return FOUND if lines else 0
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_beyond_the_most_that_wait_one_is_refused(
 def test_sentences_say_how_many_there_are() -> None:
     assert str(Position(1, 0)) == "waiting for a slot: 1 clone is being served"
     assert str(Position(2, 3)) == (
-        "waiting for a slot: 2 clones are being served, and 3 wait before this one"
+        "waiting for a slot: 2 clones are being served, and 3 wait before this clone"
     )
     assert queue.refusal([*served(1, 2), *waiting(3, 4, 5)], LIMITS) == (
         "2 clones are being served and 3 wait; try again in some minutes"
