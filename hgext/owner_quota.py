@@ -152,7 +152,7 @@ def size_before(place: Path, added: int) -> int:
 
     A size that is measured now has these bytes already.
     """
-    known = repository_sizes.noted(place)
+    known = repository_sizes.recorded(place)
     return repository_sizes.measured(place) - added if known is None else known
 
 

@@ -23,21 +23,21 @@ REGISTRY: Final = "/etc/hgfleet/registry.yml"
 _EPILOG = """\
 examples:
   hgfleet registry check ansible/inventories/cluster/registry.yml
-  hgfleet registry show registry.yml           every value in effect, inherited ones included
-  hgfleet registry show registry.yml --path team/tool    one of them: policies, rules, who
-  hgfleet registry show --compiled             what this host works with right now, what people
-                                               created over SSH included
-  hgfleet registry apply --check --diff        what would change on this host; writes nothing
+  hgfleet registry show registry.yml           every value in effect, including inherited values
+  hgfleet registry show registry.yml --path team/tool    a repository: policies, rules, who
+  hgfleet registry show --compiled             the registry that this host uses right now, including
+                                               repositories that people created over SSH
+  hgfleet registry apply --check --diff        the changes due on this host; writes nothing
   hgfleet registry apply                       make this host follow /etc/hgfleet/registry.yml
   hgfleet registry bring-back                  the repositories that the registry lost
-  hgfleet registry bring-back team/tool        register one of them again
+  hgfleet registry bring-back team/tool        register a lost repository again
 """
 
 _APPLY_EPILOG = """\
-It creates repositories that are missing, writes each one's .hg/hgrc and the link to its clone
+It creates repositories that are missing, writes the .hg/hgrc of each and the link to its clone
 bundle manifest, and compiles the registry for everything that runs on this host. Repositories that
-people created over SSH follow their namespaces as well. It never deletes or moves a repository: one
-that is no longer registered is named, kept, and served by nothing.
+people created over SSH follow their namespaces as well. It never deletes or moves a repository: a
+repository that is no longer registered is named, kept, and served by nothing.
 
 It prints a line per change and ends with `changed=N`; a second run prints `changed=0`.
 
@@ -52,12 +52,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "registry",
         help="check, show and apply the registry of repositories",
-        description="The registry declares every repository, and who may do what there.",
+        description="The registry declares every repository, and its permissions.",
         epilog=_EPILOG,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    check = commands.add_parser("check", help="say what is wrong with a registry")
+    check = commands.add_parser("check", help="show the problems of a registry")
     check.add_argument("file", type=Path, metavar="FILE")
     check.set_defaults(run=_check)
 
@@ -80,14 +80,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Make the repositories of this host follow the registry (as root).",
         epilog=_APPLY_EPILOG,
     )
-    apply.add_argument("--check", action="store_true", help="say what would change, write nothing")
+    apply.add_argument("--check", action="store_true", help="show the changes, write nothing")
     apply.add_argument("--diff", action="store_true", help="show the changes of files")
     for option, default, text in (
         ("--registry", REGISTRY, "the registry"),
         ("--root", paths.REPOSITORIES, "where repositories are"),
         ("--compiled", paths.COMPILED, "where the compiled registry goes"),
         ("--manifests", paths.MANIFESTS, "where the clone bundle manifests are"),
-        ("--dynamic", paths.DYNAMIC, "what people created over SSH"),
+        ("--dynamic", paths.DYNAMIC, "the repositories that people created over SSH"),
         ("--hgrc", paths.HGRC, "the configuration that `hg init` gets as HGRCPATH"),
     ):
         apply.add_argument(
@@ -144,7 +144,9 @@ def _apply(options: argparse.Namespace) -> int:
         owner=owned_files.owner(options.user, options.group),
         is_mirror=_is_mirror(options.hgrc),
     )
-    changed = provision.apply(loaded, target, write=not options.check, diff=options.diff, say=print)
+    changed = provision.apply(
+        loaded, target, write=not options.check, diff=options.diff, report=print
+    )
     print(f"changed={changed}")
     return 0
 
@@ -169,8 +171,8 @@ def table(loaded: Registry) -> list[str]:
 
 
 def details(repository: Repository) -> list[str]:
-    """Render one repository for a person, a value a line."""
-    read = "everybody" if repository.is_public else ", ".join(repository.read) or "its owner alone"
+    """Render a repository for a person, a value a line."""
+    read = "all users" if repository.is_public else ", ".join(repository.read) or "only its owner"
     rows = [
         ("repository", repository.path),
         ("description", repository.description),

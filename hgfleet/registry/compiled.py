@@ -107,7 +107,7 @@ def parse_compiled(text: str, name: str = "registry.json") -> Registry:
         if data["format"] != COMPILED_FORMAT:
             raise RegistryError(
                 f"{name}: got format {data['format']!r}, expected {COMPILED_FORMAT}; "
-                "`hgfleet registry apply` of this release writes it anew"
+                "`hgfleet registry apply` of this release writes it again"
             )
         return Registry(
             repositories=_Compiled(_mapping(data["repositories"]), name),
@@ -124,7 +124,7 @@ def parse_compiled(text: str, name: str = "registry.json") -> Registry:
 class _Compiled(Mapping[str, Repository]):
     """The repositories of a compiled registry, each made on first use.
 
-    A session needs a single one of thousands: with 2,000 repositories, making all of them takes
+    A session needs only one of thousands: with 2,000 repositories, making all of them takes
     30 ms, reading the JSON 5 ms.
     """
 
@@ -213,7 +213,7 @@ def _settings(value: dict[str, Any]) -> Settings:
 
 
 def _dates(value: object) -> AcceptDates:
-    # What a later release may say beyond "any" admits nothing here.
+    # A later release may have other values beyond "any", which admit nothing here.
     return "any" if value == "any" else "valid"
 
 
@@ -222,7 +222,7 @@ def _read(value: object) -> Read:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    # A string here would be taken for a list of one-letter names.
+    # Here, a string would be taken for a list of one-letter names.
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"got {value!r} where a list of names belongs")
     return tuple(value)

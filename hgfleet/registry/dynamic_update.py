@@ -30,16 +30,16 @@ MODE: Final = 0o640
 """The file names private repositories; all its readers are root or in the group hg."""
 
 PURGED_S: Final = 90 * 86_400
-"""Seconds that a deletion stays noted: longer than a host can be out of order unseen."""
+"""Seconds that a deletion stays recorded: longer than a host can be down unnoticed."""
 
 MOST_PURGED: Final = 20_000
-"""Deletions that are noted at a time: some 60 bytes each, in a file that every session reads."""
+"""Deletions that are recorded at a time: some 60 bytes each, in a file that every session reads."""
 
 LARGEST: Final = user_repositories.MAX_SIZE - 2 * 1024 * 1024
 """Bytes to which the file may grow. The bytes above are for changes that make it smaller."""
 
 LAST: Final = ".registry-last.json"
-"""Beside the file: its text as a writer of this release wrote it last."""
+"""A file in the same folder: the text as a writer of this release wrote it last."""
 
 LOCK_WAIT_S: Final = 30.0
 """Seconds; longer than any holder keeps it: `registry apply` makes a repository in 0.2 s."""
@@ -48,7 +48,7 @@ LOCK_WAIT_S: Final = 30.0
 class Update(MutableMapping[str, Entry]):
     """The entries while they are changed; wrong entries stay in the file as they are.
 
-    `last` is the registry as a writer of this release wrote it, where another program has since.
+    `last` is the registry as a writer of this release wrote it, if another program has changed it.
     """
 
     def __init__(self, dynamic: Dynamic, last: Dynamic | None = None) -> None:
@@ -66,7 +66,7 @@ class Update(MutableMapping[str, Entry]):
 
     @property
     def dynamic(self) -> Dynamic:
-        """The entries as they are now, in the midst of the change."""
+        """The entries as they are now, in the middle of the change."""
         return dynamic_of(
             MappingProxyType(self._raw), self._renamed, self._identities, self._purged
         )
@@ -98,35 +98,39 @@ class Update(MutableMapping[str, Entry]):
         self._is_back(identity)
 
     def keep_identities(self, paths: Collection[str]) -> None:
-        """Forget those of the inventory's former repositories: the store of each keeps its own."""
+        """Forget identities of the inventory's former repositories: each store keeps its own."""
         self._identities = {
             path: identity for path, identity in self._identities.items() if path in paths
         }
 
     def _is_back(self, identity: str) -> None:
-        """Take the note of a deletion back: the repository was restored."""
+        """Remove the note of a deletion: the repository was restored."""
         if identity in self._purged:
-            self._purged = {one: when for one, when in self._purged.items() if one != identity}
+            self._purged = {
+                purged: when for purged, when in self._purged.items() if purged != identity
+            }
 
     def note_purged(self, identity: str) -> None:
         """Note that a repository is deleted for good; its entry goes in the same change.
 
-        Bundle jobs and mirrors delete their data of it, and nothing that is missing else.
+        Bundle jobs and mirrors delete their data of it, and no data of otherwise missing
+        repositories.
         """
         now = user_repositories.now()
         kept = self._noted_since(user_repositories.ago(PURGED_S), now)
         if len(kept) >= MOST_PURGED and identity not in kept:
             raise TemporaryError(
                 f"{len(kept)} repositories of this service were deleted within "
-                f"{PURGED_S // 86_400} days, and no more are noted than {MOST_PURGED}: nothing was "
-                "deleted; ask an operator for `hgfleet registry forget-deletions`, and try again."
+                f"{PURGED_S // 86_400} days, and no more than {MOST_PURGED} are recorded: nothing "
+                "was deleted; ask an operator for `hgfleet registry forget-deletions`, and try "
+                "again."
             )
         self._purged = {**kept, identity: now}
 
     def forget_purged(self, before: str) -> int:
         """Forget the deletions before a time; return how many.
 
-        A host that was away since sets aside its copies of them, and deletes nothing.
+        A host that was away since then sets its copies of them aside, and deletes nothing.
         """
         kept = self._noted_since(before, user_repositories.now())
         count = len(self._purged) - len(kept)
@@ -134,8 +138,10 @@ class Update(MutableMapping[str, Entry]):
         return count
 
     def _noted_since(self, since: str, now: str) -> dict[str, str]:
-        """Return the deletions since a time; one from the future was now."""
-        return {one: min(when, now) for one, when in self._purged.items() if when >= since}
+        """Return the deletions since a time; a time in the future becomes now."""
+        return {
+            identity: min(when, now) for identity, when in self._purged.items() if when >= since
+        }
 
     def render(self, noted: str = "", version: Mapping[str, Any] = MappingProxyType({})) -> bytes:
         """Return the file; `noted` is the note about the text that was written last."""
@@ -220,10 +226,10 @@ def update(
 ) -> Iterator[Update]:
     """Change the file: read it under the lock, and replace it when the block ends without an error.
 
-    Killed at any point, it leaves the old file or the new one. `epoch` is the file with the epoch
-    of this primary. Raises RegistryError if the file is damaged, lost or an older one than before
-    (it is not overwritten: an operator repairs it), and TemporaryError if it stays locked, or would
-    get too large.
+    Killed at any point, it leaves the old file or the new file. `epoch` is the file with the epoch
+    of this primary. Raises RegistryError if the file is damaged, lost or older than before (it is
+    not overwritten: an operator repairs it), and TemporaryError if it stays locked, or would get
+    too large.
     """
     with locked(path, wait) as folder, change(path, folder, epoch=epoch) as entries:
         yield entries
@@ -235,7 +241,7 @@ def change(
 ) -> Iterator[Update]:
     """Change the file as `update` does, whose `folder` the caller has locked.
 
-    `renews` gives it another generation also without a change, if that is due.
+    `renews` gives it another generation, if that is due, even without a change.
     """
     dynamic, name = load(path), os.fspath(path).rpartition("/")[2]
     writer = generation.Writer(folder, name, _version(dynamic), _epoch(epoch))
@@ -256,7 +262,7 @@ def change(
         missing.note(path, folder, last or entries.dynamic, entries.dynamic)
     writer.remember(text)
     files.replace_at(folder, name, text, mode=MODE)
-    # That the file exists: a kill in between is no loss.
+    # The note that the file exists. If a kill comes in between, nothing is lost.
     files.replace_at(folder, SEEN, registry_text.note(text), mode=MODE, durable=False)
     files.replace_at(folder, LAST, text, mode=MODE, durable=False)
     writer.done()
@@ -277,20 +283,20 @@ def _version(dynamic: Dynamic) -> generation.Version | None:
 
 
 def _last(path: Path | str) -> Dynamic | None:
-    """Return the registry as a writer of this release wrote it last, None without one."""
+    """Return the registry as a writer of this release wrote it last, or None."""
     name = f"{os.fspath(path).rpartition('/')[0]}/{LAST}"
     try:
         content = read_content(name)
         return user_repositories.parse(content, name) if content else None
     except RegistryError:
-        # Written without a sync: after a crash it may be anything.
+        # Written without a sync: after a crash it may hold anything.
         return None
 
 
 def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
     """Give the registry of a primary the generation that is due, if there is a registry.
 
-    One is due after a change by another program, and in a new epoch.
+    A generation is due after a change by another program, and in a new epoch.
     """
     if os.path.lexists(path):
         with locked(path) as folder, change(path, folder, epoch=epoch, renews=True):
@@ -298,9 +304,9 @@ def renew(path: Path | str, epoch: Path | str = paths.EPOCH) -> None:
 
 
 def begin_term(path: Path | str = DYNAMIC, epoch: Path | str = paths.EPOCH) -> None:
-    """Have the registry begin a term: it counts as the newest one, whichever mirrors have.
+    """Have the registry begin a term: it counts as the newest, whichever registry mirrors have.
 
-    What is missing in an older one is noted; what was deleted since stays so without an entry.
+    Entries that are missing in an older registry are noted; deleted repositories stay deleted.
     """
     if not os.path.lexists(path):
         return

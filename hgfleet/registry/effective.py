@@ -1,7 +1,7 @@
-"""Both parts of the registry as one, read again and again by a process that goes on.
+"""Both parts of the registry as one, for a process that reads them again and again.
 
-A person who creates a repository changes one entry of thousands, and every web worker reads the
-change: only the file that changed is read, and only the entries that changed are made anew.
+A person who creates a repository changes an entry among thousands, and every web worker reads the
+change: only the changed file is read, and only the changed entries are made again.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class EffectiveRegistry:
     def current(self, complain: Callable[[str], None]) -> Registry:
         """Return the registry as `read` does, which is called only if a file has changed.
 
-        Both files are replaced by a rename, and one that is replaced meanwhile is read again.
+        Both files are replaced by a rename. A file that is replaced during the read is read again.
         """
-        return self._look(complain).registry
+        return self._parts(complain).registry
 
     def required(self) -> Parts:
-        """Return what `current` does, the same object until a file changes.
+        """Return the parts that `current` uses, the same object until a file changes.
 
         Raises RegistryError if a part is missing or damaged.
         """
-        return self._look(_refuse)
+        return self._parts(_refuse)
 
-    def _look(self, complain: Callable[[str], None]) -> Parts:
+    def _parts(self, complain: Callable[[str], None]) -> Parts:
         stamps, known = (stamp_of(self._compiled), stamp_of(self._path)), self._current
         if known is None or known[0] != stamps:
             known = self._current = stamps, self._read(complain)
@@ -76,8 +76,8 @@ class EffectiveRegistry:
         if last is not None and last.static is static:
             before = last.dynamic, last.registry
         registry = user_repositories.merged(static, dynamic, before)
-        self._last = found = Parts(registry, static, dynamic)
-        return found
+        self._last = parts = Parts(registry, static, dynamic)
+        return parts
 
     def _read_static(self) -> Registry:
         stamp, known = stamp_of(self._compiled), self._static
@@ -92,14 +92,14 @@ def _refuse(problem: str) -> None:
 
 @functools.cache
 def of(compiled: str, dynamic: str) -> EffectiveRegistry:
-    """Return the registry of two files, the same one for all requests of a process."""
+    """Return the registry of two files, the same object for all requests of a process."""
     return EffectiveRegistry(Path(compiled), Path(dynamic))
 
 
 def stamp_of(file: Path) -> Stamp:
     """The part of a file's stat that changes with its content; empty for a missing file."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -24,7 +24,7 @@ TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Entry of one repository in the dynamic registry; None is "inherited"."""
+    """Entry of a repository in the dynamic registry; None is "inherited"."""
 
     owner: str
     description: str = ""
@@ -37,9 +37,9 @@ class Entry:
     moved_from: str | None = None
     """The path at which its folder may still be, after an interrupted rename."""
     identity: str = ""
-    """Of the repository; empty in an entry of a release before, until the next `registry apply`."""
+    """Identity of the repository; empty in an entry of an older release, until `registry apply`."""
     owner_id: str = ""
-    """Person id of the owner; empty in an entry of a release before, until the sweep knows it."""
+    """Person id of the owner; empty in an entry of an older release, until the sweep finds it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the file has it."""
@@ -59,7 +59,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Entry:
-        """Check every value; raises ValueError, TypeError or KeyError that names the wrong one."""
+        """Check every value; raises ValueError, TypeError or KeyError with the wrong value."""
         if not isinstance(value, Mapping):
             raise TypeError(f"got {value!r}, expected a mapping")
         read, push = value["read"], value["push"]
@@ -93,10 +93,10 @@ class Entry:
 
 
 def description_problem(text: object) -> str | None:
-    """Return the expected form of a description, or None if this is one ("" is one here).
+    """Return the expected form of a description, or None if it has that form; "" has it.
 
-    It goes into an hgrc, into pages and onto terminals: no line ends, no control characters, none
-    that change the direction of text.
+    It goes into an hgrc, into pages and onto terminals: no line ends, no control characters, no
+    characters that change the direction of text.
     """
     # isprintable() is true of the empty text.
     is_line = isinstance(text, str) and text == text.strip() and text.isprintable()
@@ -118,7 +118,7 @@ def _time(name: str, value: object) -> str:
 
 
 def _groups(name: str, value: object) -> tuple[str, ...]:
-    # A string here would be taken for a list of one-letter groups.
+    # Here, a string would be taken for a list of one-letter groups.
     if not isinstance(value, list) or len(value) > 100:
         raise TypeError(f"{name}: got {value!r}, expected a list of groups")
     for group in value:

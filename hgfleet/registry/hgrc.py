@@ -18,18 +18,18 @@ def settings(repository: Repository) -> Settings:
     Paths, groups, reasons and descriptions were checked to be single-line printable text, so
     nothing in them can begin a line, a section or an include.
     """
-    found: Settings = {"phases": {"publish": "true" if repository.publishing else "false"}}
+    sections: Settings = {"phases": {"publish": "true" if repository.publishing else "false"}}
     if not repository.publishing:
-        # Drafts are rewritten, and users of `hg amend`, evolve and topic need the markers of that.
-        # Mercurial exchanges none where it may not create them.
+        # Drafts are rewritten, and users of `hg amend`, evolve and topic need the markers of the
+        # rewrites. Mercurial exchanges no markers where it may not create them.
         names = "evolution.createmarkers", "evolution.exchange"
-        found["experimental"] = dict.fromkeys(names, "yes")
-    found["web"] = {
+        sections["experimental"] = dict.fromkeys(names, "yes")
+    sections["web"] = {
         "name": repository.path,
         "description": repository.description,
         "contact": ", ".join(repository.push) or "nobody",
     }
-    own = found["hgfleet"] = {
+    own = sections["hgfleet"] = {
         "path": repository.path,
         "read": "public" if repository.read == "public" else " ".join(repository.read),
         "push": " ".join(repository.push),
@@ -46,7 +46,7 @@ def settings(repository: Repository) -> Settings:
         own["rules"] = _json([rule.to_json() for rule in repository.rules])
     if repository.accept_dates != "valid":
         own["accept-dates"] = repository.accept_dates
-    return found
+    return sections
 
 
 def render(repository: Repository) -> str:
@@ -64,7 +64,7 @@ def render(repository: Repository) -> str:
 def configure(ui: Any, settings: Settings) -> None:
     """Give a ui of hg the settings of an entry, in place of those in the repository's own hgrc.
 
-    For a process with rights beside those of `hg`, who can write that file
+    For a process with more rights than `hg`, because `hg` can write that file
     (`hgfleet.hg.repository_settings`).
     """
     for section, named in settings.items():
@@ -73,5 +73,5 @@ def configure(ui: Any, settings: Settings) -> None:
 
 
 def _json(value: object) -> str:
-    """One line, the same for the same value; ASCII, so that no reader can split it elsewhere."""
+    """A single line, the same for the same value; ASCII, so that no reader splits it elsewhere."""
     return json.dumps(value, sort_keys=True)

@@ -1,7 +1,7 @@
 """Identities that `registry apply` gives to the repositories of a primary. Pure but for `found`.
 
-A repository of this release has its identity from its creation on. One of a release before gets it
-here: that of its push log, where it has one, so that mirrors and messages agree about it.
+A repository of this release has its identity from its creation on. A repository of an older release
+gets its identity here, from its push log if it has a log, so that mirrors and messages agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """What names the identity of a repository; each is "" where it does not."""
+    """The witnesses of a repository's identity; each is "" if it does not name it."""
 
     registered: str = ""
     stored: str = ""
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 def found(place: Path, registered: str) -> Found:
-    """Look at the repository at a place, or at none (I/O)."""
+    """Read the witnesses of the repository at a place, or of none (I/O)."""
     return Found(registered, identity.of(place), logged(place))
 
 
@@ -39,17 +39,26 @@ def decide(
 
     A repository with a problem has no identity here: its registry entry stays as it is.
     """
+    # A repository has up to three witnesses of its identity: the registry, the file in its store,
+    # and its push log. All that exist must agree; a repository without any gets a new identity. An
+    # identity that another path has already marks a copy. A single disagreement is resolved here:
+    # a session of an older release, which did not know the file, began the log with an identity
+    # of its own. Messages have been sent under that identity, so it wins.
     given: dict[str, str] = {}
     problems: dict[str, str] = {}
-    # The registry's are certain; a folder that was copied may have another one's.
-    known = {one.registered: path for path, one in repositories.items() if one.registered}
-    for path, one in sorted(repositories.items()):
-        named = {name for name in one if name}
-        mine = one.registered or one.stored or one.logged
-        if _began_without(one) and one.logged not in known:
-            mine, named = one.logged, {one.logged}
+    # Identities in the registry are certain; a copied folder may have another repository's.
+    known = {
+        witnesses.registered: path
+        for path, witnesses in repositories.items()
+        if witnesses.registered
+    }
+    for path, witnesses in sorted(repositories.items()):
+        named = {name for name in witnesses if name}
+        mine = witnesses.registered or witnesses.stored or witnesses.logged
+        if _began_without(witnesses) and witnesses.logged not in known:
+            mine, named = witnesses.logged, {witnesses.logged}
         if len(named) > 1:
-            problems[path] = _disagree(one)
+            problems[path] = _disagree(witnesses)
         elif mine and (other := known.get(mine, path)) != path:
             problems[path] = (
                 f"it is a copy of {other}, whose identity it has; to make it a repository of its "
@@ -62,31 +71,39 @@ def decide(
 
 
 def of_mirror(repositories: Mapping[str, Found]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what `decide` does, on a mirror: the registry of the primary says it.
+    """Return what `decide` returns, on a mirror: the primary's registry has the identities.
 
-    A folder with the log of another repository gets nothing here; the applier sets it aside.
+    A folder with the log of another repository gets no identity here; the applier sets it aside.
     """
-    given = {path: one.registered for path, one in repositories.items()}
-    wrong = [path for path, one in repositories.items() if one.logged not in ("", one.registered)]
+    given = {path: witnesses.registered for path, witnesses in repositories.items()}
+    wrong = [
+        path
+        for path, witnesses in repositories.items()
+        if witnesses.logged not in ("", witnesses.registered)
+    ]
     return {**given, **dict.fromkeys(wrong, "")}, {}
 
 
-def _began_without(one: Found) -> bool:
-    """Whether a session of the release before began the push log of a repository after its upgrade.
+def _began_without(witnesses: Found) -> bool:
+    """Whether a session of an older release began the push log of a repository after its upgrade.
 
-    It made an identity of its own, under which its pushes were told of.
+    Such a session made an identity of its own, which is in the messages about its pushes.
     """
-    return bool(one.logged) and one.registered in ("", one.stored) and one.stored != one.logged
+    return (
+        bool(witnesses.logged)
+        and witnesses.registered in ("", witnesses.stored)
+        and witnesses.stored != witnesses.logged
+    )
 
 
-def _disagree(one: Found) -> str:
+def _disagree(witnesses: Found) -> str:
     sources = {
-        "the registry": one.registered,
-        identity.FILE: one.stored,
-        f".hg/store/{log_file.NAME}": one.logged,
+        "the registry": witnesses.registered,
+        identity.FILE: witnesses.stored,
+        f".hg/store/{log_file.NAME}": witnesses.logged,
     }
     said = ", ".join(f"{name} says {value}" for name, value in sources.items() if value)
     return (
         f"it is another repository than the registered one ({said}); move the folder away and put "
-        "the right one in its place, from a backup or a mirror"
+        "the right repository in its place, from a backup or a mirror"
     )

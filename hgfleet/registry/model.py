@@ -32,21 +32,21 @@ BUNDLE_KINDS: Final = ("stream", "zstd", "gzip")
 
 USER_BUNDLES_FROM: Final = 10 * 2**20
 """Bytes of the store from which on a user repository gets clone bundles, unless the registry says
-otherwise: bundles of a smaller one cost the bundle jobs more than they save clones of it."""
+otherwise: bundles of a smaller repository cost the bundle jobs more than they save its clones."""
 
 AcceptDates = Literal["any", "valid"]
 """The dates of pushed changesets that are accepted (hgfleet.policies.metadata)."""
 
 QUOTA: Final = 20
-"""Repositories that one person may own below a namespace, unless the namespace says otherwise."""
+"""Repositories that a person may own below a namespace, unless the namespace says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one entry: a repository, a namespace or the defaults; None is "inherited".
+    """Settings of a repository, a namespace or the defaults; None is "inherited".
 
-    `policies` has the options of each policy, or None for one that is switched off here. `rules`
-    and `read_only` only ever add to those of the namespaces above.
+    `policies` has the options of each policy, or None for a policy that is switched off here.
+    `rules` and `read_only` only ever add to the rules and reasons of the namespaces above.
     """
 
     read: Read | None = None
@@ -84,21 +84,21 @@ class Namespace:
     create: tuple[str, ...] = ()
     """Groups whose members may create repositories below it, over SSH."""
     personal: bool = False
-    """Whether those have to be at NAMESPACE/PERSON/NAME."""
+    """Whether repositories below it have to be at NAMESPACE/PERSON/NAME."""
     quota: int = QUOTA
-    """How many of them one person may own."""
+    """How many repositories below it a person may own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """One repository with every value in effect.
+    """A repository with every value in effect.
 
-    `read` is "public" or the groups that may read (none: its owner alone); `push` the groups that
+    `read` is "public" or the groups that may read (none: only its owner); `push` the groups that
     may push (none: only an owner may); `bundles` the kinds of clone bundles in manifest order;
     `read_only` the reason why pushes are refused at the moment; `owner` the person who created it,
-    None for one of the inventory. With a store of less than `bundles_from` bytes it gets no clone
-    bundles; 0 for bundles at any size. `accept_dates` is "any" where an operator admits the history
-    of another system, whose changesets may have dates that are none.
+    None for a repository of the inventory. With a store of less than `bundles_from` bytes it gets
+    no clone bundles; 0 for bundles at any size. `accept_dates` is "any" if an operator admits the
+    history of another system, whose changesets may have invalid dates.
     """
 
     path: str
@@ -114,11 +114,11 @@ class Repository:
     bundles_from: int = 0
     accept_dates: AcceptDates = "valid"
     identity: str = ""
-    """See `hgfleet.core.identity`; empty where the registry of the host does not name it yet."""
+    """See `hgfleet.core.identity`; empty if the registry of the host does not name it yet."""
     owner_id: str = ""
-    """Person id of the owner (`hgfleet.core.principal`); empty where it is not known yet."""
+    """Person id of the owner (`hgfleet.core.principal`); empty if it is not known yet."""
     created: str = ""
-    """When a user repository was created; empty for one of the inventory."""
+    """When a user repository was created; empty for a repository of the inventory."""
 
     @property
     def is_public(self) -> bool:
@@ -136,11 +136,15 @@ class Registry:
     read_only: str | None = None
     """The reason why every push is refused at the moment."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """The new path of each user repository that had another one."""
+    """The new path of each user repository that had another path."""
 
     def paths(self) -> dict[str, str]:
         """Return the path of each repository in service by its identity."""
-        return {one.identity: path for path, one in self.repositories.items() if one.identity}
+        return {
+            repository.identity: path
+            for path, repository in self.repositories.items()
+            if repository.identity
+        }
 
 
 def build(
@@ -176,15 +180,15 @@ def effective(
     owner_id: str = "",
     created: str = "",
 ) -> Repository:
-    """Compute the settings in effect of one repository, below its namespaces and the defaults.
+    """Compute the settings in effect of a repository, below its namespaces and the defaults.
 
-    Most values come from the repository, else from the longest namespace above it that has that
-    value, else from the defaults, else they are built in; of policies each one by itself.
-    Protections add up instead: all rules hold, and of several reasons to be read-only the outermost
-    is the one to name.
+    Most values come from the repository, else from the longest namespace above it that has the
+    value, else from the defaults, else they are built in; this holds for each policy by itself.
+    Protections add up instead: all rules apply, and of several reasons to be read-only the
+    outermost is named.
 
-    Where the clone bundles lie depends on who may read it, and is for the bundle jobs to decide: a
-    site without a private store has none of repositories that are not public.
+    The bundle jobs decide where clone bundles are stored, because that depends on who may read the
+    repository: a site without a private store has no bundles of repositories that are not public.
     """
     chain = [own]
     chain += [

@@ -1,6 +1,6 @@
 """Moves of user repositories to another path on disk.
 
-The registry names the new path first, with the old one as `moved_from`; then the folder moves. A
+The registry names the new path first, with the old path as `moved_from`; then the folder moves. A
 run that finds `moved_from` and the folder still at the old path finishes the move. A folder that a
 restore brought back at a former path is moved by the note of the rename (`registry/renames.py`).
 """
@@ -32,7 +32,7 @@ def is_unfinished(
 ) -> bool:
     """Whether the folder of an entry is still at its old path.
 
-    A repository that has been registered at the old path since is another one.
+    A repository that was registered at the old path since then is another repository.
     """
     if entry is None or entry.moved_from is None:
         return False
@@ -41,7 +41,7 @@ def is_unfinished(
         return False
     if not (root / old / ".hg").is_dir() or os.path.lexists(root / path / ".hg"):
         return False
-    # On a mirror, and after a restore, another one's folder may lie there.
+    # On a mirror, and after a restore, another repository's folder may be there.
     return identity.of(root / old) in ("", entry.identity)
 
 
@@ -67,9 +67,9 @@ def former(
 
 @contextlib.contextmanager
 def at_rest(place: Path, path: str, wait: int = LOCK_WAIT_S) -> Iterator[None]:
-    """Keep pushes and storage upgrades away from a repository, also when it moves meanwhile.
+    """Keep pushes and storage upgrades away from a repository, even if it moves during the block.
 
-    Raises TemporaryError if one of them is at work for longer than `wait` seconds.
+    Raises TemporaryError if a push or upgrade is at work for longer than `wait` seconds.
     """
     from mercurial import error, lock, vfs
 
@@ -87,7 +87,7 @@ def at_rest(place: Path, path: str, wait: int = LOCK_WAIT_S) -> Iterator[None]:
         try:
             yield
         finally:
-            # By the folder, for its path may be another repository's by now.
+            # By the folder, because its path may belong to another repository by now.
             held.held = 0
             with contextlib.suppress(FileNotFoundError):
                 os.unlink("store/lock", dir_fd=control)

@@ -41,8 +41,8 @@ class OnDemand(Mapping[str, _T]):
         return len(self._keys or ())
 
     def take_over(self, other: OnDemand[_T], changed: set[str]) -> None:
-        """Take over the values that another mapping has made, except those of the changed keys."""
-        # A copy in one step: other threads may make values of it meanwhile.
+        """Take over the values that another mapping has made, except values of the changed keys."""
+        # A copy in one step: other threads may make values of it at the same time.
         self._made = dict(other._made)
         for key in changed:
             self._made.pop(key, None)

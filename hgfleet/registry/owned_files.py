@@ -1,7 +1,7 @@
 """Files of the repositories' owner, read and entered by root without trusting them.
 
 The owner's sessions run for people, so a link or a pipe may lie anywhere in the owner's folders. No
-function here follows a link, and `as_owner` takes the rights of root away meanwhile.
+function here follows a link, and `as_owner` drops the rights of root for its block.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def as_owner(own: Owner) -> Iterator[None]:
 
 
 def make_folder(name: str, directory: int, mode: int) -> None:
-    """Make a folder of this mode in another one, whose setgid bit it inherits.
+    """Make a folder of this mode in another folder, whose setgid bit it inherits.
 
-    A unit with RestrictSUIDSGID= cannot set that bit, and need not where it is inherited.
+    A unit with RestrictSUIDSGID= cannot set that bit, and need not if it is inherited.
     """
     os.mkdir(name, mode & 0o777, dir_fd=directory)
-    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    if stat.S_IMODE(found.st_mode) != mode:
+    status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_IMODE(status.st_mode) != mode:
         os.chmod(name, mode, dir_fd=directory)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def owns(repository: Repository, principal: Principal | None) -> bool:
-    """Whether the person created the repository (never so for one of the inventory)."""
+    """Whether the person created the repository (never true for the inventory's repositories)."""
     return principal is not None and principal.owns(repository)
 
 
@@ -35,7 +35,7 @@ def may_read(repository: Repository, principal: Principal | None) -> bool:
 
 
 def renamed(registry: Registry, path: str, principal: Principal | None) -> str | None:
-    """Return the new path of a repository that had this one, if the person may read it there."""
+    """Return the new path of a repository that had this path, if the person may read it there."""
     if path in registry.repositories:
         return None
     repository = registry.repositories.get(registry.renamed.get(path, ""))
@@ -80,10 +80,7 @@ def push_refusal(repository: Repository, principal: Principal) -> str:
             helper = "one of them to push"
         return f"{start} only {who}, may; ask {helper}, or push to a fork of your own"
     if not repository.push:
-        return (
-            f"{start} nobody may, it is read-only; an operator can name groups for it in the "
-            "registry"
-        )
+        return f"{start} it is read-only; an operator can name groups for it in the registry"
     return (
         f"{start} members of {alternatives(repository.push)} may; ask one of them to push, or an "
         "operator to add you"

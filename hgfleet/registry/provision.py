@@ -1,12 +1,12 @@
-"""Provisioning: have the repositories of a host follow the registry (`hgfleet registry apply`).
+"""Provisioning: make the repositories of a host follow the registry (`hgfleet registry apply`).
 
 The run is root's, in folders of the user `hg`, whose sessions run for people. So the run trusts no
 content of these folders (`owned_files`): no step into a folder follows a symbolic link, new files
 get a temporary name and are then renamed, and all of that happens with the effective rights of
 `hg`, so that a won race gives no right that `hg` did not have.
 
-A new repository appears complete or not at all: it is created beside its place, with its
-configuration, and renamed. The next run removes the remains of a killed one.
+A new repository appears complete or not at all: it is created next to its place, with its
+configuration, and renamed. The next run removes the remains of a killed run.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Target:
     dynamic: Path | None = None
     """The file with the repositories that people created; None: there are none."""
     hg: str = ""
-    """The program; by default the one of this release, beside the Python that runs this."""
+    """The program; by default the hg of this release, in the folder of its Python."""
     is_mirror: bool = False
-    """The primary's registry has the identities, and nothing gives one here."""
+    """The primary's registry has the identities, and nothing is given an identity here."""
 
     def manifest(self, repository: Repository) -> str | None:
         """Return the path of the clone bundle manifest of a repository; None without identity."""
-        found = repository.identity
-        return str(self.manifests / f"{found}.manifest") if found else None
+        identity_ = repository.identity
+        return str(self.manifests / f"{identity_}.manifest") if identity_ else None
 
     def pulls(self, repository: Repository) -> str | None:
         """Return the folder of the pull bundles of a repository; None without identity."""
@@ -90,16 +90,16 @@ def apply(
     *,
     write: bool,
     diff: bool,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
-    """Bring the host in line; return the number of changes (with `write` unset, of those due).
+    """Apply the registry; return the number of changes (with `write` unset, of changes due).
 
     Raises HostError before the first write if there is an obstacle. A later failure leaves each
     repository either as it was or complete; the next run goes on from there.
     """
     if os.geteuid() not in (0, target.owner.uid):
         raise HostError("registry apply creates files that belong to hg: run it as root")
-    changes = Changes(write, diff, say)
+    changes = Changes(write, diff, report)
     try:
         _Run(target, changes).everything(registry)
     except OSError as error:
@@ -109,8 +109,8 @@ def apply(
 
 
 def configure(repository: Repository, target: Target, place: Path) -> None:
-    """Give a repository, at its place or still beside it, the configuration of its entry."""
-    run = _Run(target, Changes(write=True, diff=False, say=lambda _: None))
+    """Give a repository the configuration of its entry, at its place or before its move there."""
+    run = _Run(target, Changes(write=True, diff=False, report=lambda _: None))
     with as_owner(target.owner):
         descriptor = os.open(place, OPEN_FOLDER)
         try:
@@ -119,9 +119,9 @@ def configure(repository: Repository, target: Target, place: Path) -> None:
             os.close(descriptor)
 
 
-def follow(repository: Repository, target: Target, say: Callable[[str], None]) -> None:
+def follow(repository: Repository, target: Target, report: Callable[[str], None]) -> None:
     """Create a user repository, or give it the configuration of its entry."""
-    _Run(target, Changes(write=True, diff=False, say=say)).configure_dynamic(repository)
+    _Run(target, Changes(write=True, diff=False, report=report)).configure_dynamic(repository)
 
 
 class _Run:
@@ -160,7 +160,8 @@ class _Run:
                 else:
                     self.create(repository)
             self.follow_people(registry, people, given, problems)
-            # After the stores: nothing is served whose store has not the identity of its entry.
+            # After the stores: a repository whose store lacks the identity of its entry is not
+            # served.
             if folder is not None and not (target.is_mirror or self.is_damaged):
                 self.note_identities(registry, people, given, folder)
             # Last: a session or worker finds in it only repositories that exist and are configured.
@@ -178,39 +179,48 @@ class _Run:
             return registered, {}
         root = self.target.root
         with as_owner(self.target.owner):
-            found = {path: identities.found(root / path, one) for path, one in registered.items()}
-        return identities.of_mirror(found) if self.target.is_mirror else identities.decide(found)
+            witnesses = {
+                path: identities.found(root / path, identity_)
+                for path, identity_ in registered.items()
+            }
+        return (
+            identities.of_mirror(witnesses)
+            if self.target.is_mirror
+            else identities.decide(witnesses)
+        )
 
     def note_identities(
         self, registry: Registry, people: Dynamic, given: Mapping[str, str], folder: int
     ) -> None:
-        """Note in the registry which identities repositories have."""
+        """Record the identities of repositories in the registry."""
         file, owner = self.target.dynamic, self.target.owner
         assert file is not None
         with as_owner(owner), dynamic_update.change(file, folder, renews=True) as entries:
             entries.keep_identities(registry.repositories.keys())
-            for path, found in given.items():
-                if (stored := identity.of(self.target.root / path)) not in ("", found):
+            for path, identity_ in given.items():
+                if (stored := identity.of(self.target.root / path)) not in ("", identity_):
                     with self.folder(path) as opened:
-                        repository_files.identify(path, found, opened, self.changes, other=stored)
-                if path in registry.repositories and people.identities.get(path) != found:
-                    entries.note_identity(path, found)
-                elif path in entries and entries[path].identity != found:
-                    entries[path] = replace(entries[path], identity=found)
+                        repository_files.identify(
+                            path, identity_, opened, self.changes, other=stored
+                        )
+                if path in registry.repositories and people.identities.get(path) != identity_:
+                    entries.note_identity(path, identity_)
+                elif path in entries and entries[path].identity != identity_:
+                    entries[path] = replace(entries[path], identity=identity_)
                 else:
                     continue
-                self.changes.note(f"{path}: its identity is {found}")
+                self.changes.record(f"{path}: its identity is {identity_}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int | None]:
         """Exclude other runs, and people who create or archive repositories over SSH.
 
         Yields the folder of the dynamic registry, open and locked, if there is one. The locks are
-        on directories, so no file is left behind.
+        on directories, so no lock file is left behind.
         """
         for place in (self.target.root, self.target.compiled.parent):
             if not place.is_dir():
-                raise HostError(f"{place} is no directory; the role `mercurial` creates it")
+                raise HostError(f"{place} is not a directory; the role `mercurial` creates it")
         descriptor = os.open(
             self.target.compiled.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         )
@@ -232,8 +242,8 @@ class _Run:
         return obstacles.state(self.target.root, self.target.owner, path)
 
     def create(self, repository: Repository) -> None:
-        """Make a repository beside its place, complete, and rename it there."""
-        self.changes.note(f"{repository.path}: repository created")
+        """Make a complete repository next to its place, and rename it."""
+        self.changes.record(f"{repository.path}: repository created")
         if not self.changes.write:
             return
         parent, _, name = repository.path.rpartition("/")
@@ -284,7 +294,7 @@ class _Run:
         try:
             before = read_text(descriptor, place.name, os.geteuid(), COMPILED_MODE)
             if before != text:
-                self.changes.note(f"{place} written")
+                self.changes.record(f"{place} written")
                 self.changes.show(str(place), before or "", text)
                 if self.changes.write:
                     files.replace_at(
@@ -306,17 +316,19 @@ class _Run:
         if self.target.dynamic is None:
             return user_repositories.NOTHING
         try:
-            found = user_repositories.load(self.target.dynamic)
+            people = user_repositories.load(self.target.dynamic)
         except RegistryError as error:
-            self.changes.say(f"{error}; repositories of people keep their settings")
+            self.changes.report(f"{error}; repositories of people keep their settings")
             self.is_damaged = True
             return user_repositories.NOTHING
-        for problem in found.problems():
-            self.changes.say(problem)
-        for path, above in user_repositories.shadowed(registry, found).items():
-            self.changes.say(f"{path}: created by a person, and {above} of the inventory hides it")
-        self.finish_renames(registry, found)
-        return found
+        for problem in people.problems():
+            self.changes.report(problem)
+        for path, above in user_repositories.shadowed(registry, people).items():
+            self.changes.report(
+                f"{path}: created by a person, and {above} of the inventory hides it"
+            )
+        self.finish_renames(registry, people)
+        return people
 
     def follow_people(
         self,
@@ -325,13 +337,13 @@ class _Run:
         given: Mapping[str, str],
         problems: Mapping[str, str],
     ) -> None:
-        """Have the repositories that people created follow their namespaces."""
+        """Make the repositories that people created follow their namespaces."""
         served = user_repositories.merged(registry, people).repositories
         for path in sorted(set(people.raw) - set(registry.repositories)):
             if path in problems:
-                self.changes.say(f"{path}: {problems[path]}")
-            elif (found := served.get(path)) is not None:
-                self.configure_dynamic(replace(found, identity=given.get(path, "")))
+                self.changes.report(f"{path}: {problems[path]}")
+            elif (repository := served.get(path)) is not None:
+                self.configure_dynamic(replace(repository, identity=given.get(path, "")))
             elif path in given and self.is_there(path):
                 with as_owner(self.target.owner), self.folder(path) as descriptor:
                     repository_files.identify(path, given[path], descriptor, self.changes)
@@ -340,16 +352,16 @@ class _Run:
         with as_owner(self.target.owner):
             return self.state(path) == "there"
 
-    def archived_in_the_way(self, registry: Registry, found: Dynamic) -> list[str]:
+    def archived_in_the_way(self, registry: Registry, people: Dynamic) -> list[str]:
         """Return obstacles: declaring the path of an archived repository must not give it away."""
         return [
             f"{self.target.root}/{path}: {entry.owner} has archived a repository there; "
             f"`hgfleet repo purge --now {path} {path}` deletes it for good"
-            for path, entry in found.repositories.items()
+            for path, entry in people.repositories.items()
             if path in registry.repositories and entry.archived is not None
         ]
 
-    def finish_renames(self, registry: Registry, found: Dynamic) -> None:
+    def finish_renames(self, registry: Registry, people: Dynamic) -> None:
         """Move the folders of repositories to the paths that their owners gave them.
 
         A rename was killed, or a restore brought the former path back. The lock of the dynamic
@@ -357,11 +369,11 @@ class _Run:
         """
         root, is_mirror = self.target.root, self.target.is_mirror
         with as_owner(self.target.owner):
-            for path, entry in found.repositories.items():
-                old = moves.former(root, path, entry, registry, found, is_mirror=is_mirror)
+            for path, entry in people.repositories.items():
+                old = moves.former(root, path, entry, registry, people, is_mirror=is_mirror)
                 if old is None or path in registry.repositories:
                     continue
-                self.changes.note(f"{path}: moved from {old}")
+                self.changes.record(f"{path}: moved from {old}")
                 if self.changes.write:
                     self.make_parents(path.rpartition("/")[0])
                     with moves.at_rest(root / old, path):
@@ -377,24 +389,24 @@ class _Run:
                     repository_files.unmark(path, descriptor, self.changes)
                 return
         if isinstance(state, Obstacle):
-            self.changes.say(str(state))
+            self.changes.report(str(state))
         else:
             # Its session was killed before the repository was there, or a disk was replaced.
             self.create(repository)
 
     def name_unregistered(self, known: set[str]) -> None:
         """Name the repositories on disk that are not registered: information, not a change."""
-        found = []
+        unregistered = []
         for place, directories, _ in os.walk(self.target.root):
             if ".hg" in directories:
                 directories.clear()
-                found.append(os.path.relpath(place, self.target.root))
+                unregistered.append(os.path.relpath(place, self.target.root))
             else:
                 directories.sort()
                 if place == str(self.target.root):
                     # Folders of moves, deletions and sessions, which empty them by themselves.
                     directories[:] = [name for name in directories if name[0] != "."]
-        for path in sorted(set(found) - known):
-            self.changes.say(
+        for path in sorted(set(unregistered) - known):
+            self.changes.report(
                 f"{path}: on disk but not in the registry; kept, and served by nothing"
             )

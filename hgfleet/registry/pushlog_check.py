@@ -18,7 +18,7 @@ USER: Final = "operator:pushlog"
 def run(places: Mapping[str, Path], action: str, hgrc: str, *, named: bool) -> None:
     """Adopt, accept or verify repositories by their path, and print the result of each.
 
-    A repository that this host does not have is passed over, unless it was `named` (HostError).
+    A repository that this host does not have is skipped, unless it was `named` (HostError).
     Raises PushlogError if a log has problems.
     """
     wrong = 0
@@ -38,7 +38,7 @@ def run(places: Mapping[str, Path], action: str, hgrc: str, *, named: bool) -> N
 
 def _debugpushlog(place: Path, action: str, hgrc: str) -> Iterator[str]:
     """Run hg; yield the problems that it prints, a line each."""
-    # hg takes its environment over when it is imported.
+    # hg reads its environment when it is imported.
     os.environ |= {"HGRCPATH": hgrc, "HGPLAIN": "1", "HGENCODING": "utf-8", "HGFLEET_USER": USER}
     from mercurial import dispatch, main_script
 

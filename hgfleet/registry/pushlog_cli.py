@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  hgfleet pushlog index                  bring the index of every repository up to date
-  hgfleet pushlog index team/project     of one of them
+  hgfleet pushlog index                  update the index of every repository
+  hgfleet pushlog index team/project     update the index of a repository
   hgfleet pushlog verify                 compare every log with its repository
   hgfleet pushlog adopt                  begin the logs of repositories that have none
-  hgfleet pushlog accept team/project    answer for changesets that no record tells of
+  hgfleet pushlog accept team/project    answer for changesets that are in no record
 
 It runs as root, and works with the rights of hg. An index is made from its push log and can be
 deleted at any time: this command, or the next pushes, make it again.
@@ -38,36 +38,36 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
     )
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    one = subcommands.on_repositories(
+    subparser = subcommands.on_repositories(
         commands,
         "index",
-        "bring the index up to date that questions over HTTPS are answered from",
+        "update the index that answers questions over HTTPS",
         "hgfleet pushlog index team/project",
         _index,
     )
-    _add_paths(one)
+    _add_paths(subparser)
     for name, text in (
-        ("adopt", "begin the log of repositories that have changesets and none"),
+        ("adopt", "begin the log of repositories that have changesets and no log"),
         ("accept", "record changesets that came or went without a record, of named repositories"),
         ("verify", "compare logs with their repositories: chain, changesets, heads"),
     ):
-        one = subcommands.on_repositories(
+        subparser = subcommands.on_repositories(
             commands, name, text, f"hgfleet pushlog {name} team/project", _check
         )
-        one.set_defaults(action=name)
-        _add_paths(one)
+        subparser.set_defaults(action=name)
+        _add_paths(subparser)
         help_ = f"the configuration that hg gets as HGRCPATH ({paths.HGRC})"
-        one.add_argument("--hgrc", default=paths.HGRC, metavar="PATH", help=help_)
+        subparser.add_argument("--hgrc", default=paths.HGRC, metavar="PATH", help=help_)
 
 
-def _add_paths(one: argparse.ArgumentParser) -> None:
+def _add_paths(subparser: argparse.ArgumentParser) -> None:
     for option, default, text in (
         ("--registry", paths.COMPILED, "the compiled registry"),
         ("--dynamic", paths.DYNAMIC, "the user repositories"),
         ("--root", paths.REPOSITORIES, "the folder of all repositories"),
     ):
-        one.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
-    one.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+        subparser.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+    subparser.add_argument("--user", default="hg", help="owner of the repositories (hg)")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def _chosen(options: argparse.Namespace) -> Sequence[str]:
     if unknown := [path for path in options.repositories if path not in known]:
         raise UsageError(
             f"not in the registry: {', '.join(unknown)}; `hgfleet registry show --compiled` and "
-            "`hgfleet repo list` show what is"
+            "`hgfleet repo list` show all repositories"
         )
     return options.repositories or [*known]
 
@@ -122,12 +122,12 @@ def _logged(options: argparse.Namespace) -> Sequence[str]:
     logged = [path for path in named if (root / path / ".hg/store" / log_file.NAME).exists()]
     for path in options.repositories:
         if path not in logged:
-            print(f"{path}: no push log yet; its first push begins one", file=sys.stderr)
+            print(f"{path}: no push log yet; its first push begins the log", file=sys.stderr)
     return logged
 
 
 def _update(control: Path) -> index.Updated:
-    """Update the index of one repository; raises HgfleetError."""
+    """Update the index of a repository; raises HgfleetError."""
     file = control / "cache" / index_step.NAME
     try:
         return index.update(control / "store" / log_file.NAME, file)

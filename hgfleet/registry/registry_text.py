@@ -1,8 +1,8 @@
 """Text of the dynamic registry: encoded as a whole, or changed at a few entries. Pure.
 
-Encoding 10,000 entries takes 25 ms, a change of one entry within the text 2 ms. The result is the
-same, byte for byte, provided that the text before is an encoding of this module. The note beside
-the file has the digest of the text that was written last (`note`), so a text that an operator or
+Encoding 10,000 entries takes 25 ms, a change of an entry within the text 2 ms. The result is the
+same, byte for byte, provided that the text before is an encoding of this module. A note next to the
+file has the digest of the text that was written last (`note`), so a text that an operator or
 another release wrote is recognized, and encoded as a whole.
 """
 
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     Notes = Mapping[str, Mapping[str, Any]]
-    """What the file has behind its entries: a mapping by each name."""
+    """The mappings that follow the entries in the file, by name."""
 
 LAYOUT: Final = "layout-3"
-"""Name of the encoding; another one needs another name, so that the two are never mixed.
-
-That of the release before has no generation, and would keep it as it is.
+"""Name of the encoding. Another encoding needs another name, so that the two are never mixed. The
+encoding of the release before has no generation, and would keep it as it is.
 """
 
 MOST: Final = 8
-"""Changes that are made within the text; more are encoded as a whole."""
+"""Changes that are made within the text; more changes are encoded as a whole."""
 
 _HEAD: Final = b'{"format": %d,\n"repositories": {' % FORMAT
 _BETWEEN: Final = b",\n"
@@ -41,11 +40,11 @@ def encode(raw: Mapping[str, Any], notes: Notes) -> bytes:
 
 
 def _ordered(notes: Notes) -> dict[str, Any]:
-    return {name: dict(sorted(found.items())) for name, found in sorted(notes.items()) if found}
+    return {name: dict(sorted(values.items())) for name, values in sorted(notes.items()) if values}
 
 
 def note(text: bytes) -> str:
-    """Return the note that this text is an encoding of this module."""
+    """Return the note which says that this text is an encoding of this module."""
     return f"{LAYOUT} {hashlib.sha256(text).hexdigest()}\n"
 
 
@@ -62,17 +61,21 @@ def change(
     end = _end(before[1])
     if len(paths) > MOST or not (text.startswith(_HEAD) and text.endswith(end)):
         return None
-    found: bytes | None = text[len(_HEAD) : len(text) - len(end)]
+    entries: bytes | None = text[len(_HEAD) : len(text) - len(end)]
     keys = sorted(before[0])
     for path in paths:
-        if found is None:
+        if entries is None:
             return None
-        found = _replace(found, keys, path, _entry(path, after[0]))
-    return None if found is None else _HEAD + found + _end(after[1])
+        entries = _replace(entries, keys, path, _entry(path, after[0]))
+    return None if entries is None else _HEAD + entries + _end(after[1])
 
 
 def _replace(entries: bytes, keys: list[str], path: str, new: bytes | None) -> bytes | None:
-    """Replace the entry of a path in the text of all entries, whose sorted keys these are."""
+    """Replace the entry of a path in the text of all entries, whose sorted keys are given."""
+    # `first` and `behind` are the positions of the path among the sorted keys: equal for a path
+    # that is not there yet, else one apart. The bytes between the beginnings of these two entries
+    # are replaced. They include the separator after the entry, unless the entry is the last: the
+    # last entry has a separator before it.
     first, behind = bisect_left(keys, path), bisect_right(keys, path)
     is_last = behind == len(keys)
     begin, end = _begin(entries, keys, first), _begin(entries, keys, behind)
@@ -80,7 +83,7 @@ def _replace(entries: bytes, keys: list[str], path: str, new: bytes | None) -> b
         return None
     if new is not None:
         if is_last:
-            # Before an entry behind the last one, there is no separator yet.
+            # There is no separator yet before an entry that comes after the last entry.
             new = new if first < behind or not keys else _BETWEEN + new
         else:
             new += _BETWEEN
@@ -93,18 +96,18 @@ def _replace(entries: bytes, keys: list[str], path: str, new: bytes | None) -> b
 def _begin(entries: bytes, keys: list[str], number: int) -> int | None:
     """Return where the entry of a key begins in the text; None if that is not certain.
 
-    Line feeds are between values alone, so such a line begins with a key. A key within an entry may
-    be the same one; then the text has two such lines.
+    Line feeds are only between values, so a line that begins with a key is an entry. A key within
+    an entry may be equal; then the text has two such lines.
     """
     if number == 0:
         return 0
     if number == len(keys):
         return len(entries)
     line = b"\n" + _dump(keys[number]) + b": "
-    found = entries.find(line)
-    if found < 0 or entries.find(line, found + 1) >= 0:
+    position = entries.find(line)
+    if position < 0 or entries.find(line, position + 1) >= 0:
         return None
-    return found + 1
+    return position + 1
 
 
 def _entry(path: str, raw: Mapping[str, Any]) -> bytes | None:
@@ -112,11 +115,11 @@ def _entry(path: str, raw: Mapping[str, Any]) -> bytes | None:
 
 
 def _end(notes: Notes) -> bytes:
-    """Return the text behind the last entry."""
+    """Return the text after the last entry."""
     text = _dump(_ordered(notes))[1:-1]
     return b"}" + (_BETWEEN + text if text else b"") + b"}\n"
 
 
 def _dump(value: object) -> bytes:
-    # With `indent`, the encoder of Python runs instead of the one in C: ten times the time.
+    # With `indent`, Python's encoder runs instead of C's: ten times the time.
     return json.dumps(value, separators=(",\n", ": "), ensure_ascii=False).encode()

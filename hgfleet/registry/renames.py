@@ -1,12 +1,12 @@
-"""Former paths of user repositories: notes that lead a reader from an old path to the new one.
+"""Former paths of user repositories: notes that lead a reader from an old path to the new path.
 
-The dynamic registry has them beside its repositories, by the old path:
+The dynamic registry has them next to its repositories, by the old path:
 
     "renamed": {"people/bob/x": {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T...",
       "owner_id": "b862b310-7ccc-103d-..."}}
 
-The old path is free for its former owner and not for others, to whose repository the addresses in
-clones would lead. Others are also later people of that name.
+The old path is free for its former owner, but not for others: the addresses in clones would lead to
+their repository. Others include later people of the owner's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from hgfleet.core import names
 
 MOST: Final = 20
-"""Notes of one owner; the oldest goes. They reserve names, and are read by each session."""
+"""Notes of an owner; the oldest goes. They reserve names, and each session reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Rename:
 
 
 def rename_of(path: str, value: Any) -> Rename | None:
-    """Return the note as the file says it, or None if it is wrong."""
+    """Return the note from the file, or None if it is malformed."""
     if not isinstance(value, Mapping) or names.path_problem(path):
         return None
     to, owner, since = value.get("to"), value.get("owner"), value.get("since")
@@ -58,7 +58,7 @@ def rename_of(path: str, value: Any) -> Rename | None:
 
 
 def with_rename(notes: Mapping[str, Any], old: str, rename: Rename) -> dict[str, Any]:
-    """Add a note: earlier ones lead to the new path, too, and none leads away from it."""
+    """Add a note: earlier notes lead to the new path, too, and no note leads away from it."""
     kept = {}
     for path, value in notes.items():
         note = rename_of(path, value)
@@ -90,7 +90,7 @@ def without(notes: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def sentence(old: str, new: str) -> str:
-    """Return the answer at an old path, for a person who may read the new one."""
+    """Return the answer at an old path, for a person who may read the repository."""
     return (
         f"{old} is now {new}: ssh://hg@HOST/{new}. In a clone, put that into the section [paths] "
         "of .hg/hgrc."

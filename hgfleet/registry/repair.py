@@ -22,13 +22,13 @@ DAY_S: Final = 86_400
 
 
 def add_commands(commands: Any) -> None:
-    """Add the commands to those of `hgfleet registry`."""
+    """Add the commands to the parser of `hgfleet registry`."""
     back = commands.add_parser(
         "bring-back",
         help="register repositories again that the registry lost",
         description="Give repositories that left the registry without a deletion their entries "
-        "again, with their owners and readers (on the primary, as root). Mirrors put what they "
-        "have set aside back in its place. Without a repository, it lists those that are missing.",
+        "again, with their owners and readers (on the primary, as root). Mirrors put the folders "
+        "that they have set aside back in place. Without a repository, it lists missing ones.",
     )
     back.add_argument("repositories", nargs="*", metavar="REPO", help="identity or path")
     back.add_argument(
@@ -36,14 +36,14 @@ def add_commands(commands: Any) -> None:
         dest="notes",
         metavar="FILE",
         help="notes of a mirror (`hgfleet replication missing`), - for standard input; without it, "
-        "those of this host",
+        "the notes of this host",
     )
     back.set_defaults(run=_bring_back)
     forget = commands.add_parser(
         "forget-deletions",
-        help="forget deletions of long ago, where no more can be noted",
+        help="forget old deletions, if no more can be recorded",
         description="Forget which repositories were deleted more than so many days ago (on the "
-        "primary, as root). A mirror that was away since then sets aside what it has of them.",
+        "primary, as root). A mirror that was away since then sets its copies of them aside.",
     )
     forget.add_argument("--older-than", type=int, default=30, metavar="DAYS", help="30 by default")
     forget.set_defaults(run=_forget)
@@ -76,8 +76,8 @@ def _bring_back(options: argparse.Namespace) -> int:
     if options.repositories:
         bring_back(options.dynamic, options.root, options.repositories, print, notes)
         return 0
-    for one in sorted(notes.values(), key=lambda note: note.path):
-        print(f"{one.path} {one.identity} since {one.since}")
+    for note in sorted(notes.values(), key=lambda note: note.path):
+        print(f"{note.path} {note.identity} since {note.since}")
     if not notes:
         print("no repository is missing")
     return 0
@@ -98,47 +98,49 @@ def bring_back(
     dynamic: Path,
     root: Path,
     wanted: Iterable[str],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     notes: Mapping[str, Missing],
 ) -> None:
     """Give repositories their entries again, by identity or by path (I/O).
 
-    `notes` are those of this primary, or of a mirror. Raises UsageError, before anything changes,
-    for one that is not noted, was deleted, is there already, or whose folder is not on this host.
+    `notes` belong to this primary, or to a mirror. Raises UsageError, before anything changes, for
+    a repository that is not noted, was deleted, exists already, or has no folder on this host.
     """
     with dynamic_update.update(dynamic) as entries:
         for name in wanted:
-            one = _noted(name, notes)
-            if one.identity in entries.dynamic.purged:
+            note = _noted(name, notes)
+            if note.identity in entries.dynamic.purged:
                 raise UsageError(f"{name}: its owner deleted it; a backup may have it")
-            if one.entry is None:
+            if note.entry is None:
                 raise UsageError(
                     f"{name}: the inventory declared it; declare it in registry.yml again"
                 )
-            if one.path in entries.dynamic.raw:
-                raise UsageError(f"{one.path}: another repository has this path; rename it first")
-            if identity.of(root / one.path) != one.identity:
+            if note.path in entries.dynamic.raw:
+                raise UsageError(f"{note.path}: another repository has this path; rename it first")
+            if identity.of(root / note.path) != note.identity:
                 raise UsageError(
-                    f"{one.path}: its folder is not there; copy .replication/aside-{one.identity} "
-                    "of the mirror to it first (runbook hgfleet-applier)"
+                    f"{note.path}: its folder is not there; copy "
+                    f".replication/aside-{note.identity} of the mirror to it first "
+                    "(runbook hgfleet-applier)"
                 )
-            entries[one.path] = _entry(one)
-            say(f"{one.path}: in the registry again, of {one.entry['owner']}")
+            entries[note.path] = _entry(note)
+            report(f"{note.path}: in the registry again, of {note.entry['owner']}")
 
 
 def _noted(name: str, notes: Mapping[str, Missing]) -> Missing:
-    found = [one for one in notes.values() if name in (one.identity, one.path)]
-    if len(found) != 1:
-        known = ", ".join(sorted(one.path for one in notes.values())) or "none"
-        raise UsageError(f"{name}: got {len(found)} missing repositories, expected one of: {known}")
-    return found[0]
+    matching = [note for note in notes.values() if name in (note.identity, note.path)]
+    if len(matching) != 1:
+        known = ", ".join(sorted(note.path for note in notes.values())) or "none"
+        count = len(matching)
+        raise UsageError(f"{name}: got {count} missing repositories, expected one of: {known}")
+    return matching[0]
 
 
-def _entry(one: Missing) -> Entry:
+def _entry(note: Missing) -> Entry:
     try:
-        return Entry.from_json(one.entry or {})
+        return Entry.from_json(note.entry or {})
     except BAD as error:
         raise UsageError(
-            f"{one.path}: its entry is noted with a wrong value ({error}); create it again, and "
-            "push what a mirror has"
+            f"{note.path}: its entry is noted with a wrong value ({error}); create it again, and "
+            "push the changesets of a mirror"
         ) from error

@@ -27,17 +27,20 @@ FILE_MODE: Final = 0o640
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of a run: made, or with `write` unset due. They are counted, and told by `say`."""
+    """Changes of a run: made, or with `write` unset due.
+
+    They are counted, and `report` gets them.
+    """
 
     write: bool
     diff: bool
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     count: int = field(default=0, init=False)
 
-    def note(self, text: str) -> None:
-        """Count and tell one."""
+    def record(self, text: str) -> None:
+        """Count and report a change."""
         self.count += 1
-        self.say(text)
+        self.report(text)
 
     def show(self, name: str, before: str, after: str) -> None:
         """Show the difference of a file, if the run shows any."""
@@ -50,7 +53,7 @@ class Changes:
                 lineterm="",
             )
             for line in lines:
-                self.say(line)
+                self.report(line)
 
 
 @contextmanager
@@ -63,7 +66,7 @@ def _control(descriptor: int) -> Iterator[int]:
 
 
 def mark_from_start(descriptor: int) -> None:
-    """Note in a new, empty repository that its push log covers all of its history."""
+    """Record in a new, empty repository that its push log covers all of its history."""
     with _control(descriptor) as control:
         files.replace_at(control, log_file.FROM_START, "", mode=FILE_MODE)
 
@@ -79,14 +82,14 @@ def configure(
 ) -> None:
     """Write .hg/hgrc, the links by their names in .hg, and the identity, where they differ.
 
-    A new repository is one change, which its creation tells.
+    A new repository counts as a single change, which its creation reports.
     """
     with _control(descriptor) as control:
         text = hgrc.render(repository)
         before = read_text(control, "hgrc", uid, FILE_MODE)
         if before != text:
             if not is_new:
-                changes.note(f"{repository.path}: .hg/hgrc written")
+                changes.record(f"{repository.path}: .hg/hgrc written")
                 changes.show(f"{repository.path}/.hg/hgrc", before or "", text)
             if changes.write:
                 files.replace_at(control, "hgrc", text, mode=FILE_MODE)
@@ -94,7 +97,7 @@ def configure(
             if read_link(control, name) != link:
                 if not is_new:
                     change = f"links to {link}" if link else "removed"
-                    changes.note(f"{repository.path}: .hg/{name} {change}")
+                    changes.record(f"{repository.path}: .hg/{name} {change}")
                 if changes.write and link is None:
                     os.unlink(name, dir_fd=control)
                 elif changes.write and link is not None:
@@ -115,7 +118,7 @@ def identify(
     if not wanted or identity.of("", descriptor) not in ("", other):
         return
     if not is_new:
-        changes.note(f"{path}: {identity.FILE} is {wanted}")
+        changes.record(f"{path}: {identity.FILE} is {wanted}")
     if changes.write:
         store = os.open(".hg/store", OPEN_FOLDER, dir_fd=descriptor)
         try:
@@ -128,6 +131,6 @@ def unmark(path: str, descriptor: int, changes: Changes) -> None:
     """Remove the mark of an unregistered repository, which a killed session left."""
     with _control(descriptor) as control:
         if exists(user_repositories.UNREGISTERED, control):
-            changes.note(f"{path}: .hg/{user_repositories.UNREGISTERED} removed")
+            changes.record(f"{path}: .hg/{user_repositories.UNREGISTERED} removed")
             if changes.write:
                 os.unlink(user_repositories.UNREGISTERED, dir_fd=control)

@@ -1,10 +1,10 @@
-"""Sizes of user repositories, remembered beside each, and the quota of all of one owner.
+"""Sizes of user repositories, stored with each repository, and the quota of an owner.
 
 A size is the disk space of the store, in blocks: a repository of many small files takes far
-more than their content. A push adds its bytes to the remembered size of its repository
+more than their content. A push adds its bytes to the recorded size of its repository
 (`hgext/owner_quota`), so no push walks through a store. A size that is missing or older than
-RECOUNT_S is measured again: a kill between a push and its note, or a storage upgrade, is forgotten
-by then.
+RECOUNT_S is measured again. By then, a kill between a push and its record, or a storage upgrade, no
+longer matters.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _UNITS: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def parse_size(text: str) -> int:
     """Read a size in Mercurial's notation, such as "5 GB"; 0, no limit, for anything else."""
-    found = re.fullmatch(r"\s*([0-9]+)\s*([kmgtb]?)b?\s*", text, re.IGNORECASE)
-    return int(found[1]) * _UNITS[found[2].lower()] if found else 0
+    match = re.fullmatch(r"\s*([0-9]+)\s*([kmgtb]?)b?\s*", text, re.IGNORECASE)
+    return int(match[1]) * _UNITS[match[2].lower()] if match else 0
 
 
 def mebibytes(size: int) -> str:
@@ -47,21 +47,21 @@ def mebibytes(size: int) -> str:
 def refusal(owner: str, used: int, growth: int, allowed: int) -> str | None:
     """Return the refusal of a change that adds so many bytes, None if it may be made.
 
-    A change that adds none is never refused: it is how an owner gets below the quota.
+    A change that adds nothing is never refused: it is how an owner gets below the quota.
     """
     if allowed <= 0 or growth <= 0 or used + growth <= allowed:
         return None
     return (
         f"the repositories of {owner} would have {mebibytes(used + growth)}, and the limit is "
-        f"{mebibytes(allowed)} (used: {mebibytes(used)}); archive and delete one, or ask an "
-        "operator for more; nothing was changed"
+        f"{mebibytes(allowed)} (used: {mebibytes(used)}); archive and delete a repository, or "
+        "ask an operator for more; nothing was changed"
     )
 
 
 def disk_refusal(size: int, free: int, reserved: int, least: int) -> str | None:
-    """Return the refusal of a copy of this size, None if as much as has to stays free on the disk.
+    """Return the refusal of a copy of this size, None if it leaves `least` bytes free on the disk.
 
-    `free` are the bytes free on the disk, `reserved` those that other copies will write.
+    `free` are the bytes free on the disk, `reserved` the bytes that other copies will write.
     """
     if free - reserved - size >= least:
         return None
@@ -74,7 +74,7 @@ def disk_refusal(size: int, free: int, reserved: int, least: int) -> str | None:
 
 
 def owned(dynamic: str | Path, owner: Principal) -> list[str]:
-    """Return the repositories of an owner, archived ones too. Raises RegistryError."""
+    """Return the repositories of an owner, including archived ones. Raises RegistryError."""
     return user_repositories.load(dynamic).owned_by(owner)
 
 
@@ -84,16 +84,16 @@ def total(root: Path, paths: Iterable[str]) -> int:
 
 
 def remembered(place: Path) -> int:
-    """Return the size of a repository, measured only where it is not known; 0 without one."""
-    known = noted(place)
+    """Return the size of a repository, measured only if it is not known; 0 without a repository."""
+    known = recorded(place)
     if known is None:
         known = measured(place)
         remember(place, known)
     return known
 
 
-def noted(place: Path) -> int | None:
-    """Return the size that was noted lately."""
+def recorded(place: Path) -> int | None:
+    """Return the size if it was recorded lately."""
     note = place / ".hg" / NAME
     try:
         if age(note.stat().st_mtime, time.time()) >= RECOUNT_S:
@@ -104,7 +104,7 @@ def noted(place: Path) -> int | None:
 
 
 def remember(place: Path, size: int) -> None:
-    """Note the size of a repository; a full disk is not a reason to fail."""
+    """Record the size of a repository; a full disk is not a reason to fail."""
     with contextlib.suppress(OSError):
         files.replace(place / ".hg" / NAME, f"{size}\n")
 

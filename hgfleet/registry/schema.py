@@ -44,7 +44,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 VERSION: Final = 1
 
 MAX_RULES: Final = 100
-"""Rules of one entry: each is compared with every changeset of a push."""
+"""Rules of an entry: each is compared with every changeset of a push."""
 
 _TOP_FIELDS = ("version", "read-only", "defaults", "namespaces", "repositories")
 _SETTING_FIELDS = (
@@ -58,8 +58,8 @@ _RULE_FIELDS = ("branches", "paths", "tags", "push")
 def load(path: Path | str) -> Registry:
     """Read and check a registry in YAML.
 
-    Raises RegistryError with every problem found, one a line: "file:line:column: got ..., expected
-    ...". No content of the file has an effect but the registry.
+    Raises RegistryError with every problem found, each on a line: "file:line:column: got ...,
+    expected ...". The content of the file has no effect but the registry.
     """
     name = str(path)
     return parse(_decode(_read(name), name), name)
@@ -139,7 +139,7 @@ class _Checker(Values):
             if "description" in own:
                 text = self.description(own["description"])
             elif value.kind == "mapping":
-                self.missing(key, "description", "one line that says what the repository is for")
+                self.missing(key, "description", "a line that says what the repository is for")
             settings = self.settings(own)
             repositories[key.text] = (text, settings)
             places["repository " + key.text] = key
@@ -150,7 +150,7 @@ class _Checker(Values):
         text = self.description(fields["description"]) if "description" in fields else ""
         create: tuple[str, ...] | None = ()
         if (node := fields.get("create")) is not None:
-            create = self.names(node, "a list of groups ([] for nobody)", group_problem)
+            create = self.names(node, "a list of groups ([] for none)", group_problem)
         personal = self.boolean(fields["personal"]) if "personal" in fields else False
         quota: int | None = QUOTA
         if (node := fields.get("quota")) is not None and node.kind != "bad":
@@ -162,8 +162,8 @@ class _Checker(Values):
                 if name in fields and not self.problems.found:
                     self.problem(
                         fields[name],
-                        f"{name} where nobody may create repositories",
-                        "create: a list of groups beside it",
+                        f"{name} where no user may create repositories",
+                        "create: a list of groups as well",
                     )
         return Namespace(
             path, text, self.settings(fields), create or (), bool(personal), quota or QUOTA
@@ -193,7 +193,7 @@ class _Checker(Values):
                     )
 
     def entries(self, node: Node | None, field_name: str) -> list[tuple[Node, Node]]:
-        """Return the paths of `namespaces` or `repositories` with their entries, wrong ones too."""
+        """Return the paths of `namespaces` or `repositories` with their entries, even if wrong."""
         if node is None:
             return []
         result = []
@@ -204,7 +204,7 @@ class _Checker(Values):
                 if lower != key.text and path_problem(lower) is None:
                     expected += f"; did you mean '{lower}'?"
                 self.problem(key, f"'{shown(key.text, 60)}'", expected)
-            # An entry with a bad path is still worth checking for more.
+            # An entry with a bad path is checked too.
             result.append((key, value))
         return result
 
@@ -216,7 +216,7 @@ class _Checker(Values):
         if (node := fields.get("read")) is not None:
             read = self.read(node)
         if (node := fields.get("push")) is not None:
-            push = self.names(node, "a list of groups ([] for nobody)", group_problem)
+            push = self.names(node, "a list of groups ([] for none)", group_problem)
         if (node := fields.get("publishing")) is not None:
             publishing = self.boolean(node)
         if (node := fields.get("bundles")) is not None:
@@ -272,7 +272,7 @@ class _Checker(Values):
         return result
 
     def option(self, node: Node, kind: Kind) -> object:
-        """Return the value of one option; None if it is wrong."""
+        """Return the value of an option; None if it is wrong."""
         expected = EXPECTED[kind]
         if kind in ("globs", "groups"):
             names = self.names(node, expected, glob_problem if kind == "globs" else group_problem)
@@ -315,14 +315,14 @@ class _Checker(Values):
                 lists[name] = tuple(value) if isinstance(value, list) else ()
         push: tuple[str, ...] | None = ()
         if "push" in fields:
-            push = self.names(fields["push"], "a list of groups ([] for nobody)", group_problem)
+            push = self.names(fields["push"], "a list of groups ([] for none)", group_problem)
         if node.kind == "mapping":
             if "push" not in fields:
-                self.missing(node, "push", "push: the groups that may ([] for nobody)")
+                self.missing(node, "push", "push: the groups that may ([] for none)")
             if not lists:
-                self.missing(node, "branches, paths or tags", "what the rule is about")
+                self.missing(node, "branches, paths or tags", "branches, paths or tags to protect")
             elif "tags" in lists and len(lists) > 1:
-                self.problem(node, "tags beside branches or paths", "a rule for each")
+                self.problem(node, "tags together with branches or paths", "a rule for each")
         return Rule(push or (), **lists)
 
     def reason(self, node: Node) -> str | None:

@@ -1,8 +1,8 @@
-"""Bytes that forks and pushes are about to add, reserved for an owner before they are there.
+"""Bytes that forks and pushes are about to add, reserved for an owner before they are written.
 
 Two changes at the same time would each be compared with the size before the other. So a change
-reserves its bytes under a lock of the owner, and counts the reservations of others. In a folder
-beside the dynamic registry:
+reserves its bytes under a lock of the owner, and counts the reservations of others. In the folder
+of the dynamic registry:
 
 =======================  =======================================================================
 `OWNER.lock`             locked (flock) while a change is compared with the quota
@@ -11,7 +11,7 @@ beside the dynamic registry:
 =======================  =======================================================================
 
 The kernel ends a lock with the last process that has it, however it ends, so a killed fork reserves
-nothing. Its file is removed by the next change of the owner.
+nothing. The next change of the owner removes its file.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 FOLDER: Final = "reservations"
-"""Beside the dynamic registry."""
+"""Name of the folder, in the folder of the dynamic registry."""
 
 LOCK_WAIT_S: Final = 30.0
-"""The lock is held while sizes are read, or measured anew once a week."""
+"""The lock is held while sizes are read, or measured again once a week."""
 
 _NAME: Final = re.compile(r"(?P<owner>[a-z0-9._-]+)\.(?P<number>[0-9]+)\.reserved")
 _OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +53,7 @@ class Reservation:
     """A reservation of this process, until `release` or the end of all processes that have it."""
 
     def __init__(self, name: str, descriptor: int) -> None:
-        """Made by `Owner.reserve` alone."""
+        """Only `Owner.reserve` makes it."""
         self.name, self.descriptor = name, descriptor
 
     def note(self, reserved: Reserved) -> None:
@@ -71,7 +71,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The changes of one owner, while no other process looks at them."""
+    """The changes of an owner, while no other process reads or changes them."""
 
     folder: str
     name: str
@@ -156,8 +156,8 @@ def _files(folder: str) -> Iterator[tuple[str, str]]:
     except FileNotFoundError:
         return
     for name in names:
-        if found := _NAME.fullmatch(name):
-            yield f"{folder}/{name}", found["owner"]
+        if match := _NAME.fullmatch(name):
+            yield f"{folder}/{name}", match["owner"]
 
 
 def _held(path: str) -> Reserved | None:
@@ -167,13 +167,13 @@ def _held(path: str) -> Reserved | None:
     except FileNotFoundError:
         return None
     try:
-        # Shared: another reader of this moment is no holder.
+        # Shared: another process that only reads does not count as a holder.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         words = os.read(descriptor, 4096).decode("ascii", "replace").rstrip("\n").split(" ", 2)
         if len(words) == 3 and words[0].isdecimal() and words[1].isdecimal():
             return Reserved(int(words[0]), int(words[1]), words[2])
-        # Written at this moment.
+        # The reservation is being written at this moment.
         return Reserved(0)
     else:
         return None

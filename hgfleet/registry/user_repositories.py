@@ -1,7 +1,7 @@
 """User repositories, the dynamic part of the registry: repositories that people create over SSH.
 
-`registry.yml` in the inventory says in which namespaces people may create repositories. Theirs are
-in one JSON file of the host, which belongs to the user `hg`:
+`registry.yml` in the inventory says in which namespaces people may create repositories. These
+repositories are in a JSON file of the host, which belongs to the user `hg`:
 
     {"format": 1, "repositories": {"people/bob/x": {"owner": "bob", "description": "",
       "created": "2026-11-21T00:00:00Z", "read": null, "push": null, "forked_from": null,
@@ -9,22 +9,22 @@ in one JSON file of the host, which belongs to the user `hg`:
      "generation": {"number": 7, "term": 1}, "identities": {"team/tool": "7d..."},
      "purged": {"9a...": "2026-11-21T00:00:00Z"}}
 
-`read`, `push` and `publishing` are those of a registry, null for an inherited value; `"read": []`
-is "its owner alone". `owner_id` is the person id of the owner (the entryUUID of the directory): a
-later person of that name owns nothing of the former one. `archived` is the time since when the
+`read`, `push` and `publishing` are as in a registry, null for an inherited value; `"read": []` is
+"only its owner". `owner_id` is the person id of the owner (the entryUUID of the directory): a later
+person of the same name owns nothing of the former person. `archived` is the time since when the
 repository is out of service.
-`identities` has those of the repositories that the inventory declares, because the file is what the
-primary decides and mirrors have a copy of. `purged` has the identities of repositories that were
+`identities` has the identities of the repositories that the inventory declares, because the primary
+decides about them and mirrors copy the file. `purged` has the identities of repositories that were
 deleted for good, with the time: a repository that is missing without it is not deleted.
-`generation` says which version of the file it is (`core/generation.py`).
+`generation` is the version of the file (`core/generation.py`).
 
-Sessions, web workers and bundle jobs read the file beside the compiled registry (`load_effective`),
-as one registry. The inventory wins: an entry at, above or below a path that it declares is left
-out. Damage stays local: a wrong entry is left out alone, a wrong file leaves all of its entries
+Sessions, web workers and bundle jobs read the file and the compiled registry (`load_effective`) as
+a single registry. The inventory wins: an entry at, above or below a path that it declares is left
+out. Damage stays local: a wrong entry is left out by itself, a wrong file leaves all of its entries
 out, and the repositories of the inventory are served in either case.
 
 `dynamic_update` changes the file. Each SSH session imports this module, so it imports nothing slow,
-and makes entries on demand: a session needs one of thousands.
+and makes entries on demand: a session needs only one of thousands.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ UNREGISTERED: Final = "hgfleet-unregistered"
 """In .hg: the repository was made, and is not in the registry yet."""
 
 SEEN: Final = ".registry-seen"
-"""Beside the file: it existed, so that a lost one is not taken for an empty one."""
+"""A file in the same folder: the registry existed, so a lost file is not taken for an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """All entries by path, archived ones included; `raw` has each as the file says it."""
+    """All entries by path, including archived ones; `raw` has each as it is in the file."""
 
     repositories: Mapping[str, Entry]
     raw: Mapping[str, Any]
     renamed: Mapping[str, Rename] = field(default_factory=dict)
     renamed_raw: Mapping[str, Any] = field(default_factory=dict)
     identities: Mapping[str, str] = field(default_factory=dict)
-    """Of the repositories that the inventory declares, by path."""
+    """Identities of the repositories that the inventory declares, by path."""
     purged: Mapping[str, str] = field(default_factory=dict)
     """Identity to time, of repositories that were deleted for good."""
     generation: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """As the file says it."""
+    """As it is in the file."""
     text: bytes = field(default=b"", repr=False, compare=False)
 
     def owned_by(self, person: Principal) -> list[str]:
-        """Return the paths of a person's entries; those of other owners are not checked."""
+        """Return the paths of a person's entries; entries of other owners are not checked."""
         return [
             path
             for path, value in self.raw.items()
@@ -132,14 +132,14 @@ def ago(seconds: float) -> str:
 
 
 def load(path: Path | str = DYNAMIC) -> Dynamic:
-    """Read the file; no file is no entries, unless there was one before.
+    """Read the file; a missing file has no entries, unless it existed before.
 
     Sessions may write to its folder, and root reads it too: so a link is not followed, a pipe not
     waited for, and a file of more than MAX_SIZE not read. Raises RegistryError.
     """
     content = read_content(path)
     if content is None and os.path.lexists(seen(path)):
-        # The first change may have written both since.
+        # The first change may have written both files since then.
         content = read_content(path)
         if content is None:
             raise lost(path)
@@ -149,11 +149,11 @@ def load(path: Path | str = DYNAMIC) -> Dynamic:
 def _parse_once(content: bytes, name: str) -> Dynamic:
     global _parsed
     # Read and replaced as a whole: other threads do the same.
-    *known, found = _parsed
+    *known, dynamic = _parsed
     if known != [name, content]:
-        found = parse(content, name)
-        _parsed = (name, content, found)
-    return found
+        dynamic = parse(content, name)
+        _parsed = (name, content, dynamic)
+    return dynamic
 
 
 def seen(path: Path | str) -> str:
@@ -170,7 +170,7 @@ def lost(path: Path | str) -> RegistryError:
 
 
 def read_content(path: Path | str) -> bytes | None:
-    """Read a file beside or of the dynamic registry; None if there is none."""
+    """Read a file in the folder of the dynamic registry; None if it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -197,29 +197,29 @@ def parse(content: bytes, name: str) -> Dynamic:
             raise TypeError("expected a mapping of repositories")
     except (*BAD, AttributeError) as error:
         raise RegistryError(f"{name}: not a dynamic registry ({error})") from error
-    # Notes about former paths that make no sense are none.
+    # Malformed notes about former paths count as none.
     renamed = data.get("renamed")
     notes = renamed if isinstance(renamed, dict) else {}
-    found = dynamic_of(raw, notes, _texts(data, "identities"), _texts(data, "purged"))
+    dynamic = dynamic_of(raw, notes, _texts(data, "identities"), _texts(data, "purged"))
     version = data.get("generation")
-    return replace(found, generation=version if isinstance(version, dict) else {}, text=content)
+    return replace(dynamic, generation=version if isinstance(version, dict) else {}, text=content)
 
 
 def _texts(data: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    """Return a mapping of texts; entries that make no sense are none."""
-    found = data.get(name)
-    if not isinstance(found, dict):
+    """Return a mapping of texts; malformed entries count as none."""
+    values = data.get(name)
+    if not isinstance(values, dict):
         return MappingProxyType({})
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+    return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
 def load_effective(
     compiled: Path | str, path: Path | str, complain: Callable[[str], None] = lambda _: None
 ) -> Registry:
-    """Read both parts of the registry as one.
+    """Read both parts of the registry as a single registry.
 
-    Raises RegistryError if the compiled one is missing or damaged. If the dynamic one is damaged,
-    `complain` gets the error, and the result is the compiled one alone.
+    Raises RegistryError if the compiled registry is missing or damaged. If the dynamic registry is
+    damaged, `complain` gets the error, and the result is the compiled registry.
     """
     static = load_compiled(compiled)
     try:
@@ -234,8 +234,8 @@ def merged(
 ) -> Registry:
     """Add the entries in service to the static registry, which wins; no entry raises an error.
 
-    `before` is an earlier dynamic registry and what became of it with the same static one: entries
-    that have not changed since are not made again.
+    `before` is an earlier dynamic registry, and its result with the same static registry: entries
+    that have not changed since then are not made again.
     """
     if not (dynamic.raw or dynamic.renamed_raw or dynamic.identities):
         return static
@@ -249,6 +249,9 @@ def merged(
             return None
         return effective(path, entry, static)
 
+    # Nothing is computed yet: a value is made when its path is asked for. With an earlier result,
+    # values that were made there are taken over. Excepted are paths whose entry is new, gone or
+    # different, and all paths of the inventory if the recorded identities have changed.
     repositories = OnDemand({**dynamic.raw, **dict.fromkeys(static.repositories)}, repository)
     if before is not None and isinstance(before[1].repositories, OnDemand):
         former = before[0].raw
@@ -298,8 +301,8 @@ def _obstacle(path: str, static: Registry) -> str | None:
 
 def shadowed(static: Registry, dynamic: Dynamic) -> dict[str, str]:
     """Return the entries that the inventory keeps from being served, with the path in question."""
-    found = {path: _obstacle(path, static) for path in dynamic.repositories}
-    return {path: obstacle for path, obstacle in found.items() if obstacle is not None}
+    obstacles = {path: _obstacle(path, static) for path in dynamic.repositories}
+    return {path: obstacle for path, obstacle in obstacles.items() if obstacle is not None}
 
 
 def withdrawn(static: Registry, dynamic: Dynamic) -> list[Repository]:

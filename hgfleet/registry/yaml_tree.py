@@ -27,7 +27,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is faster
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and where (line and column count from 1)."""
+    """A problem and its place (line and column count from 1)."""
 
     file: str
     line: int
@@ -40,7 +40,7 @@ class Problem:
 
 
 class RegistrySourceError(RegistryError):
-    """A registry with problems; its message is all of them, one a line."""
+    """A registry with problems; its message is all of them, each on a line."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(problems, key=lambda problem: (problem.line, problem.column))
@@ -49,7 +49,7 @@ class RegistrySourceError(RegistryError):
 
 @dataclass(slots=True)
 class Node:
-    """A value of the document with its place. `bad` ones were already complained about."""
+    """A value of the document with its place. Problems of `bad` nodes are reported already."""
 
     kind: Literal["text", "number", "boolean", "nothing", "list", "mapping", "bad"]
     line: int
@@ -64,7 +64,7 @@ class UnreadableError(Exception):
 
 
 class Problems:
-    """The problems of one file, collected."""
+    """The problems of a file, collected."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,7 +81,7 @@ class Problems:
 def compose(text: str, problems: Problems) -> Node:
     """Build the tree; raise UnreadableError if a problem ends the reading.
 
-    It does so without recursion, so that depth is a matter of counting.
+    It works without recursion, so that depth is a matter of counting.
     """
     document: Node | None = None
     stack: list[Node] = []
@@ -142,11 +142,11 @@ def _checked(event: yaml.NodeEvent, problems: Problems) -> Node:
     node = _node(_kind(event), event)
     if event.anchor is not None:
         problems.add(node, f"the anchor &{event.anchor}", "a value without an anchor")
-    # The parser reports a plain collection as untagged, a tagged one with the tag.
+    # The parser reports a plain collection as untagged, a tagged collection with the tag.
     tag = getattr(event, "tag", None)
     if tag is not None:
         problems.add(node, f"the tag {shown(tag, 60)}", "a value without a tag")
-        # Its content is still walked, to keep the tree in step, and then not looked at.
+        # Its content is still walked, to keep the tree in step, but its values are not checked.
         node.kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "bad"
     if isinstance(event, yaml.ScalarEvent):
         node.text = event.value
@@ -171,8 +171,8 @@ def _kind(
         return "list"
     if not isinstance(event, yaml.ScalarEvent) or not event.implicit[0]:
         return "text"
-    # The kind is that of Ansible, the other reader of this file. Dates and the like (2026-11-20)
-    # are text here: their spelling is kept.
+    # The kind is Ansible's, which reads this file too. Dates and the like (2026-11-20) are text
+    # here: their spelling is kept.
     tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]
     return _KINDS.get(tag, "text")
 

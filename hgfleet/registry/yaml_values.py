@@ -1,6 +1,6 @@
 """Values of a YAML tree, checked: mappings, lists of names, lines of text, booleans.
 
-Each check adds a problem and goes on, so that one run finds every mistake.
+Each check adds a problem and goes on, so that a single run finds every mistake.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from hgfleet.registry.yaml_tree import Node
 
 MAX_DESCRIPTION: Final = 200
-"""Characters; it is one line in the web pages' lists."""
+"""Characters; it is shown on a line in the web pages' lists."""
 
 
 class Values:
-    """The checks of one file."""
+    """The checks of a file."""
 
     def __init__(self, name: str) -> None:
         self.problems = Problems(name)
@@ -83,7 +83,7 @@ class Values:
         return None
 
     def description(self, node: Node) -> str:
-        """Return one line of printable text."""
+        """Return a line of printable text."""
         text = node.text.strip()
         expected = f"one line of text, at most {MAX_DESCRIPTION} characters"
         if node.kind in ("number", "boolean"):

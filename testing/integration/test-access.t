@@ -156,7 +156,7 @@ Nobody pushes to a repository that is read-only, and who may not read may not pu
   $ as alice maintainers
   $ write 'path = team/tool' 'read = public' 'push ='
   $ hg push -q
-  abort: unexpected remote reply: alice may not push to team/tool: nobody may, it is read-only; an operator can name groups for it in the registry
+  abort: unexpected remote reply: alice may not push to team/tool: it is read-only; an operator can name groups for it in the registry
   [255]
   $ write 'path = team/tool' 'read = staff' 'push = maintainers'
   $ hg push -q

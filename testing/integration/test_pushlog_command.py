@@ -69,4 +69,4 @@ def test_an_unknown_repository_is_refused(
     assert cli.main([*run, "team/none"]) == 2
     assert "not in the registry: team/none" in capsys.readouterr().err
     assert cli.main([*run, "team/new"]) == 0
-    assert "its first push begins one" in capsys.readouterr().err
+    assert "its first push begins the log" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def run(
     """Apply and return the lines it says; the last is the number of changes."""
     said: list[str] = []
     registry = parse(text) if isinstance(text, str) else text
-    changed = apply(registry, target, write=write, diff=diff, say=said.append)
+    changed = apply(registry, target, write=write, diff=diff, report=said.append)
     return [*said, str(changed)]
 
 

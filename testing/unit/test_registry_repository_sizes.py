@@ -43,7 +43,7 @@ def test_a_refusal_has_the_sizes_and_the_way_out() -> None:
     said = repository_sizes.refusal("bob", 3 * MIB, 4 * MIB, 5 * MIB)
     assert said == (
         "the repositories of bob would have 7.0 MiB, and the limit is 5.0 MiB (used: 3.0 MiB); "
-        "archive and delete one, or ask an operator for more; nothing was changed"
+        "archive and delete a repository, or ask an operator for more; nothing was changed"
     )
     # A reply to a push has 255 bytes, and names of people at most 32.
     longest = repository_sizes.refusal("b" * 32, 10**15, 10**15, 10**15)
@@ -129,6 +129,6 @@ def test_repositories_of_a_former_person_of_the_name_do_not_count(tmp_path: Path
 def test_a_size_of_the_future_is_measured_again(tmp_path: Path) -> None:
     (tmp_path / ".hg").mkdir()
     repository_sizes.remember(tmp_path, 5)
-    assert repository_sizes.noted(tmp_path) == 5
+    assert repository_sizes.recorded(tmp_path) == 5
     os.utime(tmp_path / ".hg" / repository_sizes.NAME, (4e9, 4e9))
-    assert repository_sizes.noted(tmp_path) is None
+    assert repository_sizes.recorded(tmp_path) is None

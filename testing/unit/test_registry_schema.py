@@ -82,10 +82,13 @@ def test_in_the_cluster_bob_pushes_to_the_sandbox_only() -> None:
         ("policies: {closed-tree: {reason: x, except: [Staff]}}", "the name of a group"),
         ("rules: {push: []}", "got a mapping, expected a list of rules"),
         ("rules: [{branches: [x]}]", "got no push, expected push: the groups that may"),
-        ("rules: [{push: [x]}]", "got no branches, paths or tags, expected what the rule is about"),
+        (
+            "rules: [{push: [x]}]",
+            "got no branches, paths or tags, expected branches, paths or tags to protect",
+        ),
         (
             "rules: [{tags: [v*], paths: [a], push: [x]}]",
-            "got tags beside branches or paths, expected",
+            "got tags together with branches or paths, expected",
         ),
         ("accept-dates: none", "got 'none', expected any (dates of an old history) or valid"),
         ("rules: [{paths: [], push: [x]}]", "got an empty list, expected a list of patterns"),
@@ -107,12 +110,12 @@ def test_a_mistake_in_policies_and_rules_is_named_with_its_place(
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ("create: staff", "got 'staff', expected a list of groups ([] for nobody)"),
+        ("create: staff", "got 'staff', expected a list of groups ([] for none)"),
         ("create: [x], personal: yes", "got the boolean yes, expected true or false"),
         ("create: [x], quota: 0", "expected a whole number from 1 to 10000"),
         ("create: [x], quota: many", "got 'many', expected a whole number"),
-        ("quota: 3", "got quota where nobody may create repositories"),
-        ("personal: true", "got personal where nobody may create repositories"),
+        ("quota: 3", "got quota where no user may create repositories"),
+        ("personal: true", "got personal where no user may create repositories"),
     ],
 )
 def test_a_mistake_in_what_a_namespace_opens_is_named(fields: str, expected: str) -> None:
@@ -169,7 +172,7 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
         ),
         (HEAD + "repositories: {a: }", "expected a repository with at least a description"),
         (HEAD + "repositories: {a: text}", "2:19: got 'text', expected a repository with"),
-        (HEAD + "repositories: {a: {}}", "2:16: got no description, expected one line that says"),
+        (HEAD + "repositories: {a: {}}", "2:16: got no description, expected a line that says"),
         (HEAD + "repositories: {a: {description: ''}}", "2:33: got an empty text, expected one"),
         (HEAD + "repositories: {a: {description: '  '}}", "2:33: got an empty text, expected one"),
         (HEAD + "repositories: {a: {description: }}", "got nothing, expected one line of text"),
@@ -195,7 +198,7 @@ def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
         (entry("read: [public]"), "3:30: got 'public', expected the name of a group ('public' is"),
         (entry("read: true"), "got the boolean true, expected public or a list of groups"),
         (entry("read: "), "got nothing, expected public or a list of groups"),
-        (entry("push: staff"), "3:29: got 'staff', expected a list of groups ([] for nobody)"),
+        (entry("push: staff"), "3:29: got 'staff', expected a list of groups ([] for none)"),
         (entry("push: [staff, Staff]"), "3:37: got 'Staff', expected the name of a group: a-z"),
         (entry("push: ['a,b']"), "3:30: got 'a,b', expected the name of a group"),
         (entry("push: ['a b']"), "3:30: got 'a b', expected the name of a group"),

@@ -66,7 +66,7 @@ def apply(site: SelfserviceSite, static: Registry) -> list[str]:
         owner=Owner(os.geteuid(), os.getegid()),
         dynamic=site.dynamic,
     )
-    changed = provision.apply(static, target, write=True, diff=False, say=said.append)
+    changed = provision.apply(static, target, write=True, diff=False, report=said.append)
     return [*said, f"changed={changed}"]
 
 
