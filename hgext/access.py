@@ -1,7 +1,7 @@
 """refuse writes of people who may not push.
 
-This extension runs in the hg that serves a repository and checks who opens a transaction. All
-that changes a repository's content goes through one (a push, a bookmark, a phase, a strip, a
+This extension runs in the hg that serves a repository and checks who opens a transaction. Every
+change of a repository's content needs a transaction (a push, a bookmark, a phase, a strip, a
 local commit), so there is no second way in: it does not matter whether the write arrives over
 SSH, over HTTPS or from a shell on the server.
 
@@ -47,8 +47,8 @@ no ``HGFLEET_USER``             refused (a web worker, a forgotten job, a plain 
 ``operator:NAME``               may write, logged; NAME has to be a name
 no ``path`` or ``read``         refused except for operators: ``registry apply`` has not seen
                                 this repository
-another repository has taken    refused: the session was let into the one that it opened; a copy
-the place meanwhile             (``HGFLEET_SOURCE_IDENTITY``) of another one ends
+another repository is now at    refused: the session was admitted to the repository that it
+the path                        opened; a copy (``HGFLEET_SOURCE_IDENTITY``) of another one ends
 ==============================  ==============================================================
 
 Every decision is logged with the event ``access`` (see :hg:`help -e blackbox`).
@@ -95,7 +95,7 @@ configitem(b"hgfleet", b"read-only", default=None)
 
 
 class Answer(NamedTuple):
-    """Whether the write may begin, and the reason in one word; `message` is for a person."""
+    """Whether the write may begin, and the reason in a word; `message` is for a person."""
 
     allowed: bool
     reason: str
@@ -111,9 +111,8 @@ def decide(principal: Principal, repository: Repository | None) -> Answer:
         return Answer(
             False,
             "nobody",
-            f"nobody may write to {repository.path if repository else 'this repository'} without "
-            "a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this "
-            "host",
+            f"writing to {repository.path if repository else 'this repository'} needs a name: "
+            "push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host",
         )
     if repository is None:
         return Answer(
@@ -131,9 +130,9 @@ def decide(principal: Principal, repository: Repository | None) -> Answer:
 
 
 def registered(ui: Any) -> Repository | None:
-    """Return the repository as the generated hgrc describes it, None without one."""
+    """Return the repository as the generated hgrc describes it, None without an entry."""
     path = ui.config(b"hgfleet", b"path")
-    # An empty list is an answer (the owner alone reads it), a missing one is none.
+    # An empty list is an answer (only the owner reads it), a missing list is not.
     if not path or not ui.hasconfig(b"hgfleet", b"read"):
         return None
     read = tuple(text(name) for name in ui.configlist(b"hgfleet", b"read"))
@@ -155,9 +154,9 @@ def registered(ui: Any) -> Repository | None:
 
 
 def entry_of(ui: Any, path: str, owner: str) -> Entry | None:
-    """Return the entry of the owner in the registry, None where it has none.
+    """Return the entry of the owner in the registry, or None.
 
-    Only a person with the owner's name needs it. Raises RegistryError.
+    It is needed only for a person with the owner's name. Raises RegistryError.
     """
     if owner != writer().name:
         return None
@@ -170,7 +169,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
     """Put the check in front of every transaction of a repository on this host's disk."""
     if repo.local():
         _refuse_another_source(repo)
-        # The overlay wins over every hgrc, so no configuration file can take the hook out.
+        # The overlay wins over every hgrc, so no configuration file can remove the hook.
         repo.ui.setconfig(b"hooks", b"pretxnopen.access", check, b"access")
         # Sessions without a name (web workers) never write, and keep many repositories open.
         if writer().name:
@@ -178,7 +177,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def _refuse_another_source(repo: Any) -> None:
-    """End a copy of a repository if another one has come to the path of its source.
+    """End a copy of a repository if another repository is now at the path of its source.
 
     The copy itself has no identity yet.
     """
@@ -191,10 +190,10 @@ def _refuse_another_source(repo: Any) -> None:
 
 
 def _refusing_another(base: Any, opened: OpenedPlace) -> Any:
-    """Return a class of repositories that locks the folder that was opened, or none.
+    """Return a class of repositories that only locks the folder that was opened.
 
-    A push waits for the lock by the path of the repository, and the repository may be renamed
-    meanwhile, and another one created there: the lock would be that one's.
+    A push waits for the lock by the path of the repository. In that time, the repository may be
+    renamed and another repository created at its path: the lock would belong to that repository.
     """
 
     class _SameRepository(base):  # type: ignore[misc]  # core has no published types
@@ -236,14 +235,14 @@ def refusal(ui: Any) -> early_refusal.Refusal | None:
     answer = ask(ui)
     if answer.allowed:
         return None
-    tell(ui, answer, b"unbundle")
+    log_decision(ui, answer, b"unbundle")
     return early_refusal.Refusal(answer.message, counted_as(answer))
 
 
 def check(ui: Any, txnname: bytes = b"", **_kwargs: object) -> None:
     """Refuse the transaction of a person who may not write (a hook)."""
     answer = ask(ui)
-    tell(ui, answer, txnname.split(b"\n")[0])
+    log_decision(ui, answer, txnname.split(b"\n")[0])
     if not answer.allowed:
         refuse(ui, answer.message, reason=counted_as(answer))
 
@@ -261,7 +260,7 @@ def counted_as(answer: Answer) -> str:
     return "read-only" if answer.reason == "read-only" else "access"
 
 
-def tell(ui: Any, answer: Answer, operation: bytes) -> None:
+def log_decision(ui: Any, answer: Answer, operation: bytes) -> None:
     """Log a decision on an operation."""
     ui.log(
         b"access",

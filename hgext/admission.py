@@ -35,12 +35,12 @@ the queue cannot be used        served, and the operators have the reason in the
 
 Over SSH a session waits before it answers. Over HTTPS the answer begins at once with a part of
 bundle2 that the client prints, and another part follows every few seconds, so no proxy on the way
-takes the connection for dead. The web part bounds the clones that wait or are served in one worker,
-since each takes one of its threads: ``hgfleet.clone`` of the request refuses the others.
+takes the connection for dead. The web part bounds the clones that wait or are served in a worker,
+since each takes a thread of the worker: ``hgfleet.clone`` of the request refuses further clones.
 
 Clients that are older than bundle2 streams (``stream_out``) wait without a word over HTTPS.
 
-Each answer is one line of the system log (``event=admission``) and has the event
+Each answer is a line in the system log (``event=admission``) and has the event
 ``admission`` (see :hg:`help -e blackbox`).
 
 Enable it for all servers of hg::
@@ -114,8 +114,9 @@ def extsetup(_ui: Any) -> None:
     commands[b"stream_out"].func = _stream(commands[b"stream_out"].func)
     extensions.wrapfunction(exchange, "getbundlechunks", _getbundlechunks)
     for name in (b"changegroup", b"changegroupsubset"):
-        # Clients before 2011 (1.9) pulled with these, past all of the above; over HTTPS they are
-        # closed by the web part. The extension hardening, if it came first, has removed them.
+        # Clients before 2011 (1.9) pulled with these commands, which bypass all of the above. Over
+        # HTTPS the web part refuses them. If the extension hardening came first, it has removed
+        # them.
         if name in commands:
             commands[name].transports.discard(wireprototypes.SSHV1)
 
@@ -201,7 +202,7 @@ def _refusal(refused: Any) -> Any:
 def _answer_while_waiting(
     clone: Clone, at: Position, answer: Callable[[], Bundle]
 ) -> Iterator[bytes]:
-    """Yield one bundle2 with sentences while the clone waits, and then the answer itself."""
+    """Yield a bundle2 with sentences while the clone waits, and then the answer itself."""
     ui = clone.repo.ui
     parts = 0
 
@@ -239,7 +240,7 @@ def _answer_while_waiting(
 def _missing(repo: Any, options: dict[str, Any]) -> Sequence[int]:
     """Return the revisions that an answer will have.
 
-    A request without sense has none: core answers it with an error of its own.
+    A malformed request has none: core answers it with an error of its own.
     """
     changelog = repo.changelog
     if options.get("stream"):

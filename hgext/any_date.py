@@ -1,10 +1,10 @@
 """show a changeset without a date as of 1970-01-01, instead of failing.
 
 Core reads the date of a changeset as two numbers wherever it shows, searches or verifies the
-changeset. One whose date is no number ends each of these in a traceback: the log, the graph, feeds,
-archives and ``hg verify`` of the whole repository. New ones are refused (see the extension
-policies), but a repository may have older ones, and an operator may admit a history that has them
-(``accept-dates: any`` in the registry).
+changeset. If the date is not a number, all of these end in a traceback: the log, the graph, feeds,
+archives and ``hg verify`` of the whole repository. New changesets with such dates are refused (see
+the extension policies), but a repository may have old ones, and an operator may admit a history
+that has them (``accept-dates: any`` in the registry).
 
 ==============================  ==============================================================
 stored                          shown
@@ -14,8 +14,8 @@ a finite number with decimals   as core does, which cuts them off
 anything else                   1970-01-01 00:00 UTC
 ==============================  ==============================================================
 
-The stored bytes and hashes stay; clients that pull them read their own hg's answer. Enable it for
-everything that runs on the server::
+The stored bytes and hashes do not change; a client that pulls them shows what its own hg makes of
+them. Enable it for everything that runs on the server::
 
   [extensions]
   any_date = /opt/hgfleet/current/hgext/any_date.py
@@ -40,14 +40,14 @@ UNKNOWN = (0.0, 0)
 
 
 def uisetup(_ui: Any) -> None:
-    """Wrap the one property through which core 7.2 reads dates; it has no hook there."""
+    """Wrap the only property through which core 7.2 reads dates; it has no hook there."""
     revision = changelog.changelogrevision
     if not getattr(revision.date.fget, "is_of_any_date", False):
         revision.date = property(dated(revision.date.fget))
 
 
 def dated(original: Callable[[Any], tuple[float, int]]) -> Callable[[Any], tuple[float, int]]:
-    """Return core's reading of a date where that is one."""
+    """Return core's reading of a date if the date is valid, else 1970-01-01."""
 
     def date(revision: Any) -> tuple[float, int]:
         try:

@@ -1,14 +1,14 @@
-"""note each push in the push spool, for the bundle jobs of this host.
+"""record each push in the push spool, for the bundle jobs of this host.
 
-When a transaction closes that adds changesets or makes some public, the extension notes the
+When a transaction that adds changesets or makes some public closes, the extension records the
 repository in a spool (``hgfleet.hg.push_spool``), and systemd starts a run that decides whether
 its bundles are stale. It costs the push the creation of an empty file, and never fails it.
 
 ==============================  ==============================================================
 state                           result
 ==============================  ==============================================================
-the registry gives it bundles   noted
-its bundles begin at a size     noted if the store has that size, or bundles are published
+the registry gives it bundles   recorded
+its bundles begin at a size     recorded if the store has that size, or bundles are published
 it has no bundles               nothing
 no spool                        nothing: this host has no bundle jobs
 the spool cannot be written     nothing but a line in the system log; the timer of the bundle
@@ -22,7 +22,7 @@ The name comes from the registry too, not from a client::
   [hgfleet]
   path = team/tool
   pushed = /var/lib/hgfleet/pushed
-  # a repository with fewer changesets, and without clone bundles, is not noted
+  # a repository with fewer changesets, and without clone bundles, is not recorded
   pushed-changesets = 1000
   # bytes of the store from which on it gets clone bundles; without it at any size
   bundles-from = 10485760
@@ -60,13 +60,13 @@ NEWS = frozenset({"node", "phases_moved", "new_obsmarkers"})
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look at every transaction of a repository on this host's disk, when it has closed."""
+    """Check every transaction of a repository on this host's disk, when it has closed."""
     if repo.local():
-        repo.ui.setconfig(b"hooks", b"txnclose.bundle_trigger", note, b"bundle_trigger")
+        repo.ui.setconfig(b"hooks", b"txnclose.bundle_trigger", record, b"bundle_trigger")
 
 
-def note(ui: Any, repo: Any, **news: object) -> None:
-    """Note the repository (a hook); never fails."""
+def record(ui: Any, repo: Any, **news: object) -> None:
+    """Record the repository (a hook); never fails."""
     spool, path = ui.config(b"hgfleet", b"pushed"), ui.config(b"hgfleet", b"path")
     if not (spool and path and NEWS & news.keys() and _has_bundles(ui, repo)):
         return

@@ -1,9 +1,9 @@
-"""clone from a local path through one clone bundle, to verify it before it is advertised.
+"""clone from a local path through a clone bundle, to verify it before it is advertised.
 
 A clone from a path of the same host never asks for clone bundles: it reads the repository. The
-bundle jobs need a clone that treats a manifest entry as a remote client does (pick it, download it
+bundle jobs need a clone that treats a manifest entry like a remote client (pick it, download it
 with hg's own checks of certificate and DIGEST, apply it, pull the rest), without a server for each
-entry. With this extension, and only for one command with the setting ::
+entry. With this extension, and only for a command with the setting ::
 
   hg clone --pull --config bundle_verify.entry='URL BUNDLESPEC=... DIGEST=...' SOURCE TARGET
 

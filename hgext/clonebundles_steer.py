@@ -1,4 +1,4 @@
-"""advertise only clone bundles that answer, the best one for each client first.
+"""advertise only clone bundles that answer, the best for each client first.
 
 A client takes the first entry of the manifest that it supports, and gives up if its URL does not
 answer. So this extension takes out of each answer the entries that the prober of this host
@@ -12,18 +12,18 @@ elsewhere                     a CDN first, then other endpoints, zstd bundles fi
 anywhere                      gzip bundles last, for clients that have nothing else
 ============================  ================================================================
 
-A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made from those
-of that endpoint, for copies that the prober has read whole and found right.
+A CDN that keeps copies of an endpoint's objects is in no manifest: its entries are made from the
+endpoint's entries, for copies that the prober has read in full and found correct.
 
 Lines of another repository, or for other readers than the repository has now, are left out before
-(``hgfleet.bundles.advertised``): the file may be that of a former repository at the same path.
+(``hgfleet.bundles.advertised``): the file may belong to a former repository at the same path.
 
 The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
-``/etc/hgfleet/steering.toml``. The client's address is that of the connection: over SSH from sshd,
-over HTTPS from the headers of trusted proxies, which the web workers check.
+``/etc/hgfleet/steering.toml``. The client's address is the address of its connection: over SSH from
+sshd, over HTTPS from the headers of trusted proxies, which the web workers check.
 
 Stream bundles of repositories with zstd in their revlogs are left out for hg before 5.0, which
-fails with them. A client says its version over HTTPS only.
+fails with them. Clients report their version only over HTTPS.
 
 When the prober has not run for some seconds, no endpoint is known to answer, and the client gets no
 entry: it then clones from this server. Inline bundles (``peer-bundle-cache://``) come from this
@@ -31,7 +31,7 @@ server too and stay in front.
 
 Each answer is logged with the event ``clonebundles_steer`` (see :hg:`help -e blackbox`).
 
-Enable it on hosts that answer clients, beside the extension that it steers::
+Enable it on hosts that answer clients, together with the extension that it steers::
 
   [extensions]
   clonebundles =
@@ -83,7 +83,7 @@ _loaded: dict[bytes, Loaded] = {}
 
 
 def extsetup(_ui: Any) -> None:
-    """Wrap both commands that hand out the manifest.
+    """Wrap both commands that return the manifest.
 
     Core says in the docstring of `clonebundles_2` that extensions may wrap the command to filter
     entries by the client's address; the table of commands is where that is possible (7.2).
@@ -112,7 +112,7 @@ def _steered(original: Any) -> Any:
 
 
 def _own(repo: Any, lines: list[bytes]) -> list[bytes]:
-    """Return the lines that are of this repository, and for its readers."""
+    """Return the lines that belong to this repository, and are for its readers."""
     from hgfleet.bundles import advertised
 
     kept, problems = advertised.choose_for(repo, lines)
@@ -138,14 +138,14 @@ def client_of(proto: Any) -> str:
 
 
 def _agent_of(proto: Any) -> str:
-    """Return the client's program and version as it says them over HTTP, "" over SSH."""
+    """Return the client's program and version as it reports them over HTTP, "" over SSH."""
     request = getattr(proto, "_req", None)
     agent = request.rawenv.get(b"HTTP_USER_AGENT", b"") if request is not None else b""
     return agent.decode("latin-1") if isinstance(agent, bytes) else ""
 
 
 def _settings(path: bytes) -> Loaded | None:
-    """Read the settings where they have changed; None if this host has none.
+    """Read the settings if they have changed; None if this host has none.
 
     Settings that cannot be read end the command with an error: the client then clones from this
     server, and is not sent to an endpoint without probes.
@@ -159,21 +159,21 @@ def _settings(path: bytes) -> Loaded | None:
     if before is not None and before.stamp == _stamp(file, before.config):
         return before
     read = config.load(file)
-    # The prober keeps the table in a file: building that of 20,000 networks takes 0.6 s.
+    # The prober keeps the table in a file, because building it for 20,000 networks takes 0.6 s.
     table = networks_file.read(file, read) or networks_file.build(read)
     loaded = _loaded[path] = Loaded(_stamp(file, read), read, table)
     return loaded
 
 
 def _stamp(file: Path, config: Config) -> tuple[object, ...]:
-    found: list[object] = []
+    stamps: list[object] = []
     for path in (file, config.state):
         try:
             status = path.stat()
-            found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+            stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
         except OSError:
-            found.append(None)
-    return tuple(found)
+            stamps.append(None)
+    return tuple(stamps)
 
 
 def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[bytes]:
@@ -189,17 +189,19 @@ def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[by
         for line in lines
         for entry in parse(line.decode("utf-8", "replace"))
     ]
-    urls = [url for one in known for url in (one.url, *order.copies(one.url, config.endpoints))]
+    urls = [
+        url for entry in known for url in (entry.url, *order.copies(entry.url, config.endpoints))
+    ]
     try:
         state = health.parse(config.health.read_text("utf-8"))
-        found = health.look_up(health.objects_file(config.health), urls)
+        findings = health.look_up(health.objects_file(config.health), urls)
     except OSError:
-        state, found = None, health.Findings()
+        state, findings = None, health.Findings()
     is_current = state is not None and state.is_current(time.time())
     down = state.down(names) if state is not None and is_current else names
     region = loaded.networks.region(client)
     chosen = order.steer(
-        known, config.endpoints, region=region, down=down, dead=found.dead, read=found.read
+        known, config.endpoints, region=region, down=down, dead=findings.dead, read=findings.read
     )
     ui.log(
         b"clonebundles_steer",

@@ -55,11 +55,11 @@ _source: ContextVar[str | None] = ContextVar("hgfleet_clonecounts_source", defau
 def extsetup(_ui: Any) -> None:
     """Wrap commands in core's table, and the function that begins an answer (7.2).
 
-    Core turns refusals of that function into answers, so the command alone cannot tell them apart.
+    Core turns refusals of that function into answers, so the command cannot tell them apart.
     """
     commands = wireprotov1server.commands
     for name in (b"clonebundles", b"clonebundles_manifest"):
-        # Without the extension clonebundles core has them too, for an empty manifest.
+        # Without the extension clonebundles, core has these commands too, for an empty manifest.
         commands[name].func = _manifest(commands[name].func)
     commands[b"getbundle"].func = _getbundle(commands[b"getbundle"].func)
     commands[b"stream_out"].func = _stream_out(commands[b"stream_out"].func)
@@ -70,7 +70,7 @@ def _manifest(original: Any) -> Any:
     def answer(repo: Any, proto: Any, *arguments: Any) -> Any:
         response = original(repo, proto, *arguments)
         if getattr(response, "data", b""):
-            _tell(proto, clone_counts.CLONE, clone_counts.CLONE_BUNDLE)
+            _log_answer(proto, clone_counts.CLONE, clone_counts.CLONE_BUNDLE)
             if proto.name == wireprototypes.SSHV1:
                 _add(repo, clone_counts.CLONE, clone_counts.CLONE_BUNDLE, 0)
         return response
@@ -80,7 +80,7 @@ def _manifest(original: Any) -> Any:
 
 def _getbundle(original: Any) -> Any:
     def answer(repo: Any, proto: Any, others: dict[bytes, bytes], *more: Any) -> Any:
-        # Core takes the arguments out of the mapping.
+        # Core removes the arguments from the mapping.
         kind = clone_counts.kind_of(others)
         token = _source.set(None)
         try:
@@ -96,7 +96,7 @@ def _getbundle(original: Any) -> Any:
 
 
 def _begun(original: Any, repo: Any, *arguments: Any, **options: Any) -> Any:
-    # Before the answer of the extension pullbundles is taken.
+    # Checked before the extension pullbundles hands over its answer.
     is_prepared = prepared.of(repo) is not None
     result = original(repo, *arguments, **options)
     _source.set(clone_counts.PULL_BUNDLE if is_prepared else clone_counts.LIVE)
@@ -114,14 +114,14 @@ def _stream_out(original: Any) -> Any:
 
 
 def _count(repo: Any, proto: Any, response: Any, kind: str, source: str) -> None:
-    _tell(proto, kind, source)
+    _log_answer(proto, kind, source)
     if proto.name == wireprototypes.SSHV1:
         response.gen = clone_counts.measured(
             response.gen, lambda size: _add(repo, kind, source, size)
         )
 
 
-def _tell(proto: Any, kind: str, source: str) -> None:
+def _log_answer(proto: Any, kind: str, source: str) -> None:
     """Put an answer over HTTPS into its line of the access log."""
     request = getattr(proto, "_req", None)
     entry = request.rawenv.get(b"hgfleet.entry") if request is not None else None

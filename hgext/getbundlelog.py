@@ -1,7 +1,7 @@
 """log the cost of clones and pulls over SSH, as input for the plan of clone bundles.
 
-The web part logs each of its requests. For an SSH session the system log has its end, without
-telling a clone from a push. This extension appends one line to a file for each request for
+The web part logs each of its requests. For an SSH session, the system log has only its end, which
+does not tell a clone from a push. This extension appends a line to a file for each request for
 changesets (``getbundle``) over SSH, in the format of the access log of the web part; ``hgfleet
 bundles`` reads both::
 
@@ -9,7 +9,7 @@ bundles`` reads both::
    "changesets": true, "full": true, "bytes": 812345, "duration": 2.05}
 
 ``full`` marks a client without changesets: a clone without a clone bundle. ``duration`` is the CPU
-time of the answer in seconds, so a slow client does not look like an expensive one.
+time of the answer in seconds, so a slow client does not look like an expensive client.
 
 No part of a line comes from the client. A missing or full folder never fails a pull::
 
@@ -52,7 +52,7 @@ def _logged(original: Any) -> Any:
         asks = others.get(b"cg", b"1") not in (b"0", b"")
         if not file or not asks or proto.name != wireprototypes.SSHV1:
             return original(repo, proto, others, *more)
-        # Core takes the arguments out of the mapping.
+        # Core removes the arguments from the mapping.
         is_full = not clone_counts.has_changesets(others)
         began = time.process_time()
         response = original(repo, proto, others, *more)
@@ -86,7 +86,7 @@ def _append(file: bytes, **fields: object) -> None:
     except OSError:
         return
     try:
-        # One write for a line: those of several sessions do not mix.
+        # A single write for each line: lines of several sessions do not mix.
         os.write(descriptor, line)
     except OSError:
         pass

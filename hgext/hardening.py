@@ -1,15 +1,15 @@
-"""fetch nothing for a client, take and answer listed things alone, and tell no internals.
+"""fetch nothing for a client, accept and answer only listed things, and reveal no internals.
 
-This extension runs in the hg that serves a repository. It takes these away, which core offers to
-every client:
+This extension runs in the hg that serves a repository. It removes these things, which core offers
+to every client:
 
 * Parts of bundle2 that are not listed in ``hgfleet.hg.bundle_parts``, for the direction that they
-  come from. Core has one table for all directions. So a push could bring raw files of a store
-  (``stream2``), which core writes past the transaction, or the server's cache of tags
-  (``hgtagsfnodes``); and ``remote-changegroup`` had the server fetch a URL. Likewise parameters of
-  parts, namespaces of ``pushkey``, variables of ``--pushvars``, and arguments of ``getbundle``.
+ come from. Core has a single table for all directions. So a push could bring raw files of a store
+ (``stream2``), which core writes outside of the transaction, or the server's cache of tags
+ (``hgtagsfnodes``); and ``remote-changegroup`` made the server fetch a URL. Likewise parameters of
+ parts, namespaces of ``pushkey``, variables of ``--pushvars``, and arguments of ``getbundle``.
 
-* A push that is compressed, or that is no bundle2. The limits of a push count the bytes that are
+* A push that is compressed, or that is not a bundle2. The limits of a push count the bytes that are
   sent, and no hg compresses a push.
 
 * A push that core cannot decode. Its exception would end the session as a defect of this service.
@@ -18,22 +18,22 @@ every client:
   reads the same list, so SSH and HTTPS answer the same commands. Of these, ``between`` answers the
   handshake of a client and nothing else.
 
-* When a request breaks the server, core reports on stderr, which is the client's terminal:
-  version, extensions, the place to report the defect. The client of ``hgfleet-shell`` gets one
-  sentence instead, and the log of the host gets the exception.
+* When a request breaks the server, core reports on stderr, which is the client's terminal, its
+ version, its extensions, and where to report the defect. The client of ``hgfleet-shell`` gets a
+ sentence instead, and the log of the host gets the exception.
 
 ==============================  ==============================================================
 part                            answer
 ==============================  ==============================================================
 listed for its direction        taken
 of a push, and in core's table  refused with a sentence before its data is read, mandatory or
-                                not; one line in the log (``event=push-part``), counted as
+                                not; a line in the log (``event=push-part``), counted as
                                 ``parts``
 of a push, malformed            the same, after its data is read, counted as ``invalid``
-of a file or an answer          passed over if it is advisory, else refused
-raw files of a store            taken from files and answers alone, into repositories without a
-                                push log (a trial of a bundle)
-unknown to core                 core's way: passed over if it is advisory, else refused
+of a file or an answer          skipped if it is advisory, else refused
+raw files of a store            accepted only from files and answers, into repositories without
+                                a push log (a trial of a bundle)
+unknown to core                 core's way: skipped if it is advisory, else refused
 ==============================  ==============================================================
 
 Enable it for everything that runs on the server::
@@ -84,7 +84,7 @@ _state = _State()
 
 
 def uisetup(_ui: Any) -> None:
-    """Close things for which core 7.2 has no setting."""
+    """Remove things for which core 7.2 has no setting."""
     for name in wire_arguments.NOT_OFFERED:
         bundle2.capabilities.pop(name.encode(), None)
     bundle2.parthandlermapping.pop(b"remote-changegroup", None)
@@ -109,7 +109,7 @@ def extsetup(_ui: Any) -> None:
 
 
 def handshake_only(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer `between` for the pair of a client's handshake alone."""
+    """Answer `between` only for the pair of a client's handshake."""
 
     def between(repo: Any, proto: Any, pairs: bytes) -> Any:
         if pairs != wire_commands.HANDSHAKE_PAIRS:
@@ -120,19 +120,21 @@ def handshake_only(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def quietly(_original: Callable[[Any], bool], _ui: Any) -> bool:
-    """Print nothing; False lets the exception go on to the program that runs hg."""
+    """Print nothing; with False, the exception goes on to the program that runs hg."""
     return False
 
 
 def offered(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
-    """Return the capabilities of bundle2 that are listed; a client of this process says all."""
-    found = original(repo, *arguments, **named)
+    """Return the listed capabilities of bundle2; a client in this process announces all."""
+    capabilities = original(repo, *arguments, **named)
     if named.get("role") == b"server":
         listed = {name.encode() for name in wire_arguments.OFFERED}
-        found = {name: values for name, values in found.items() if name in listed}
+        capabilities = {name: values for name, values in capabilities.items() if name in listed}
         versions = {version.encode() for version in bundle_parts.VERSIONS}
-        found[b"changegroup"] = tuple(one for one in found[b"changegroup"] if one in versions)
-    return found
+        capabilities[b"changegroup"] = tuple(
+            version for version in capabilities[b"changegroup"] if version in versions
+        )
+    return capabilities
 
 
 def unbundle(original: Any, repo: Any, bundle: Any, *arguments: Any) -> Any:
@@ -148,12 +150,12 @@ def unbundle(original: Any, repo: Any, bundle: Any, *arguments: Any) -> Any:
                     "nothing was changed, use an unchanged hg push",
                 )
             result = original(repo, bundle, *arguments)
-            # Core answers with this number where a client asks for no reply, and fails without.
+            # Core answers with this number if a client asks for no reply, and fails without it.
             return 1 if result is None else result
         if not isinstance(bundle, changegroup.cg1unpacker):
             _refuse_part(
                 repo,
-                "a push may not be a bundle of raw files of a store: it would pass by policies, "
+                "a push may not be a bundle of raw files of a store: it would bypass policies, "
                 "quota and push log; nothing was changed, use an unchanged hg push",
             )
         return original(repo, bundle, *arguments)
@@ -171,7 +173,7 @@ def _of_a_push() -> Iterator[None]:
 
 
 def processed(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
-    """Apply the parts of a bundle; refuse a push with one that core cannot decode."""
+    """Apply the parts of a bundle; refuse a push if core cannot decode a part."""
     with _decoded(repo):
         return original(repo, *arguments, **named)
 
@@ -182,7 +184,7 @@ def _decoded(repo: Any) -> Iterator[None]:
         yield
     except (malformed_parts.UNKNOWN, *malformed_parts.SENTENCES) as problem:
         malformed_parts.fit(problem)
-        # The parameters of the bundle are read here before core begins to apply it.
+        # The parameters of the bundle are read here, before core begins to apply it.
         problem.duringunbundle2 = True
         raise
     except (*malformed_parts.ERRORS, malformed_parts.STORAGE) as problem:
@@ -202,7 +204,7 @@ def _is_of_client(repo: Any, problem: BaseException) -> bool:
 
 
 def handler_of(original: Any, op: Any, part: Any) -> Any:
-    """Return core's handler of a part, None to pass the part over; refuse a part in its place."""
+    """Return core's handler of a part, None to skip the part; refuse a part in its place."""
     if isinstance(op, bundle2.interruptoperation):
         direction, repo = Direction.INTERRUPTION, None
     else:
@@ -239,8 +241,8 @@ def _parameters(repo: Any, name: str, part: Any, known: Any) -> str | None:
     if name == "pushvars":
         part.advisoryparams = tuple(_variables(repo.ui, part.advisoryparams))
         return None
-    found = {text(key) for key in part.params}
-    sentence = bundle_parts.parameters_refusal(name, found, {text(key) for key in known})
+    given = {text(key) for key in part.params}
+    sentence = bundle_parts.parameters_refusal(name, given, {text(key) for key in known})
     if sentence is None and name == "changegroup":
         versions = changegroup.supportedincomingversions(repo)
         sentence = bundle_parts.version_refusal(
@@ -273,7 +275,7 @@ def push_key(original: Any, repo: Any, namespace: bytes, *arguments: Any) -> Any
 
 
 def list_keys(original: Any, repo: Any, namespace: bytes) -> Any:
-    """Return the keys of a listed namespace; as in core, an unknown one has none."""
+    """Return the keys of a listed namespace; as in core, an unknown namespace has none."""
     if text(namespace) not in wire_arguments.READ_NAMESPACES:
         return {}
     return original(repo, namespace)

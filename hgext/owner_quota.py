@@ -1,7 +1,7 @@
-"""refuse pushes that take the repositories of one owner above a limit of size.
+"""refuse pushes that take the repositories of an owner above a limit of size.
 
-The limit holds for all repositories together that a person created over SSH, archived ones
-included, and every push to them::
+The limit holds for all repositories together that a person created over SSH, including archived
+repositories, and for every push to them::
 
   [hgfleet]
   # "0": no limit
@@ -14,16 +14,16 @@ Repositories without an owner have no limit here.
 ==============================  ==============================================================
 state                           answer
 ==============================  ==============================================================
-below the limit                 allowed; the new size is noted in ``.hg/hgfleet-disk-size``
+below the limit                 allowed; the new size is recorded in ``.hg/hgfleet-disk-size``
 above it                        refused; the sentence has the sizes and the way out
 nothing is added                allowed: phases, bookmarks, and ``hg debugstrip`` of an operator
-``operator:NAME``               allowed, and noted
+``operator:NAME``               allowed, and recorded
 the dynamic registry is damaged only the size of this repository counts
-reservations cannot be made     compared with the sizes of now, and logged
+reservations cannot be made     compared with the current sizes, and logged
 ==============================  ==============================================================
 
 Sizes are blocks on the disk. A push reserves its bytes until its transaction is permanent, so
-pushes and forks of one owner at the same time are compared with each other
+pushes and forks of an owner at the same time are compared with each other
 (``hgfleet/registry/size_reservations.py``).
 
 Enable it for all processes that write on the server::
@@ -62,19 +62,19 @@ configitem(b"hgfleet", b"owner-quota", default=0)
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look at every transaction of a user repository on this host's disk before it is permanent."""
+    """Check every transaction of a user repository on this host's disk before it is permanent."""
     if repo.local() and repo.ui.config(b"hgfleet", b"owner"):
         repo.ui.setconfig(b"hooks", b"pretxnopen.owner_quota", measure, b"owner_quota")
         repo.ui.setconfig(b"hooks", b"pretxnclose.owner_quota", check, b"owner_quota")
 
 
 def measure(repo: Any, **_news: object) -> None:
-    """Have the size before a transaction noted (a hook): in its midst, a store has files twice."""
+    """Record the size before a transaction (a hook): during it, a store has some files twice."""
     repository_sizes.remembered(Path(os.fsdecode(repo.root)))
 
 
 def check(ui: Any, repo: Any, **_news: object) -> None:
-    """Refuse a transaction above the limit (a hook); note the size of any other one."""
+    """Refuse a transaction above the limit (a hook); record the size after any other."""
     change = Change(repo, lengths(repo))
     added = change.growth(is_open=True)
     before = size_before(change.place, added)
@@ -94,7 +94,7 @@ def check(ui: Any, repo: Any, **_news: object) -> None:
         if reservation is not None:
             reservation.release()
 
-    def note(_transaction: Any) -> None:
+    def record(_transaction: Any) -> None:
         size = before + change.growth(is_open=False)
         if reservation is None:
             if size != before:
@@ -107,7 +107,7 @@ def check(ui: Any, repo: Any, **_news: object) -> None:
             repository_sizes.remember(change.place, size)
             reservation.release()
 
-    transaction.addpostclose(b"owner_quota", note)
+    transaction.addpostclose(b"owner_quota", record)
     transaction.addabort(b"owner_quota", end)
 
 
@@ -118,7 +118,7 @@ def folder_of(ui: Any) -> str:
 
 @contextlib.contextmanager
 def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
-    """Compare with the quota while no other change of the owner is; without a lock if need be."""
+    """Compare with the quota while no other change of the owner does, if possible."""
     with contextlib.ExitStack() as stack:
         lock = None
         try:
@@ -132,7 +132,7 @@ def locked(ui: Any, owner: str) -> Iterator[Owner | None]:
 
 
 def reserve(ui: Any, lock: Owner | None, added: int) -> Reservation | None:
-    """Reserve the bytes of the push, where that can be done."""
+    """Reserve the bytes of the push, if possible."""
     if lock is None:
         return None
     try:
@@ -143,7 +143,7 @@ def reserve(ui: Any, lock: Owner | None, added: int) -> Reservation | None:
 
 
 def log(ui: Any, problem: Exception) -> None:
-    """Tell the operators why the quota is compared with less than it should be."""
+    """Log for operators why the quota is compared with less than it should be."""
     ui.log(b"owner_quota", b"%s\n", str(problem).encode("utf-8", "replace"))
 
 
@@ -204,7 +204,7 @@ class Change:
 def replacements(name: bytes) -> tuple[bytes, ...]:
     """Return the files that may become this index at the end of a transaction (7.2). Pure.
 
-    `revlog._split_index_file` has the first of them, `revlog._InnerRevlog` the second, of the
+    `revlog._split_index_file` has the first name, `revlog._InnerRevlog` the second, for the
     changelog.
     """
     if not name.endswith(b".i"):
@@ -214,7 +214,7 @@ def replacements(name: bytes) -> tuple[bytes, ...]:
 
 
 def others(ui: Any, place: Path, owner: str, lock: Owner | None) -> int:
-    """Return the bytes of the owner's other repositories, and those that other changes reserved."""
+    """Return the bytes of the owner's other repositories, and bytes that other changes reserved."""
     path = text(ui.config(b"hgfleet", b"path") or b"")
     root = str(place).removesuffix(f"/{path}")
     if root == str(place):
@@ -227,4 +227,6 @@ def others(ui: Any, place: Path, owner: str, lock: Owner | None) -> int:
         log(ui, problem)
         return 0
     reserved = lock.reserved(paths) if lock is not None else 0
-    return reserved + repository_sizes.total(Path(root), [one for one in paths if one != path])
+    return reserved + repository_sizes.total(
+        Path(root), [other for other in paths if other != path]
+    )

@@ -1,9 +1,9 @@
-"""pin the store of a repository: readers keep the one that they opened during a storage upgrade.
+"""pin the store of a repository: readers keep the store that they opened during a storage upgrade.
 
-``hgfleet storage upgrade`` writes a repository's store anew and exchanges the old folder for the
-new one in one step. Mercurial opens the files of the store by their paths, one after the other: a
-clone that began with the index of the old store would go on with the data of the new one, at wrong
-offsets.
+``hgfleet storage upgrade`` writes a new store for a repository and exchanges the old folder for the
+new folder in one step. Mercurial opens the files of the store by their paths, one after the other:
+a clone that began with the index of the old store would go on with the data of the new store, at
+wrong offsets.
 
 With this extension a process opens the folder ``.hg/store`` once and reaches all files of the
 store through it (``/proc/self/fd/N``). A process that has the folder open keeps it after the
@@ -18,7 +18,7 @@ store. It takes effect for all processes that load it::
   on in the new store. If the new store encodes file names differently, as for stores older than
   Mercurial 1.7, the push is refused and has to be made again.
 
-Where there is no ``/proc``, or the folder cannot be opened, all is as without the extension.
+If there is no ``/proc``, or the folder cannot be opened, the extension has no effect.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class _PinnedVfs(vfsmod.vfs):  # type: ignore[misc]  # no type hints in core
         os.close(self.pinned_descriptor)
 
     def pinned_is_current(self) -> bool:
-        """Whether the folder is still the one at the store's place."""
+        """Whether the folder is still at the store's place."""
         there = Path(os.fsdecode(self.pinned_place)).stat()
         return os.path.samestat(there, os.fstat(self.pinned_descriptor))
 
     def pinned_follow(self) -> None:
-        """Move to the folder that is at the store's place now; raises Abort where it cannot."""
+        """Move to the folder that is at the store's place now; raises Abort if it cannot."""
         fresh = os.open(self.pinned_place, _OPEN)
         try:
             if (_requirements(self.pinned_descriptor) ^ _requirements(fresh)) & ENCODINGS:
@@ -87,8 +87,8 @@ _plain: list[bool] = []
 def uisetup(_ui: Any) -> None:
     """Wrap the functions that make the store of a repository and that move stores by their paths.
 
-    7.2: `localrepo.makestore`; and `upgrade.upgraderepo`, the one place in core that moves a store
-    (`hg debugupgraderepo --run`): by a path that follows it, it would lose both.
+    7.2: `localrepo.makestore`; and `upgrade.upgraderepo`, the only function of core that moves a
+    store (`hg debugupgraderepo --run`): by a path that follows the store, it would lose both.
     """
     extensions.wrapfunction(localrepo, "makestore", _make_store)
     extensions.wrapfunction(upgrade, "upgraderepo", _upgrade_repository)
@@ -121,7 +121,7 @@ def _open(base: bytes, requirements: set[bytes]) -> _PinnedVfs | None:
     try:
         through = Path(f"/proc/self/fd/{descriptor}").stat()
         is_same = os.path.samestat(through, os.fstat(descriptor))
-        # Never waits: an exclusive lock is for the removal of an old store only.
+        # This never waits: only the removal of an old store takes an exclusive lock.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         is_same = False

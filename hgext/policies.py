@@ -1,13 +1,13 @@
 """refuse changesets that a repository's policies and rules do not allow.
 
-This extension runs in the hg that serves a repository and looks at every transaction just before
+This extension runs in the hg that serves a repository and checks every transaction just before
 it would become permanent. At that moment all changes are visible (changesets, phases, bookmarks,
 markers), from every source: a push over SSH, old pushkey requests, a bundle that is unbundled, a
 commit on the server. If there is a problem, the transaction is rolled back and the client reads
 every problem with its way out.
 
-Which policies a repository has is in its hgrc, written from the registry by
-``hgfleet registry apply``, each value one line of JSON::
+The policies of a repository are in its hgrc, written from the registry by
+``hgfleet registry apply``, each value a line of JSON::
 
   [hgfleet]
   # the path of the repository in the registry, for messages
@@ -42,16 +42,16 @@ obsolescence marker. This admits a history with other dates::
   [hgfleet]
   accept-dates = any
 
-The policies check the changesets that the transaction adds, secret and obsolete ones included:
-they can be pulled by their hash one day. Closed trees and rules also check bookmarks, and
-changesets that change their phase, become obsolete, or are shown or hidden. Rules compare what the
-names of branches and tags give before and after.
+The policies check the changesets that the transaction adds, including secret and obsolete
+changesets: a client can pull them by their hash later. Closed trees and rules also check bookmarks,
+and changesets that change their phase, become obsolete, or are shown or hidden. Rules compare the
+changesets that names of branches and tags give before and after.
 
-Each answer is one line of the system log (``event=policy``), with the seconds each policy took,
+Each answer is a line in the system log (``event=policy``), with the seconds each policy took,
 and has the event ``hgfleet_policy`` (see :hg:`help -e blackbox`).
 
-A person whom a closed tree excepts says ``hg push --pushvars CLOSED_TREE=yes``; the server listens
-to that with ``[push] pushvars.server = yes``.
+A person whom a closed tree excepts pushes with ``hg push --pushvars CLOSED_TREE=yes``; the server
+accepts that because of ``[push] pushvars.server = yes``.
 
 Enable it for everything that runs on the server::
 
@@ -93,7 +93,7 @@ class _UnreadableError(Exception):
 
 
 def uisetup(_ui: Any) -> None:
-    """Look at changesets while they arrive: core 7.2 reads each at once, and has no hook there."""
+    """Check changesets while they arrive: core 7.2 reads each at once, and has no hook there."""
     extensions.wrapfunction(changelog.changelog, "addgroup", _each_readable)
     extensions.wrapfunction(changegroup.cg1unpacker, "apply", _or_refused)
 
@@ -126,15 +126,15 @@ def _or_refused(
         return original(unpacker, repo, *args, **kw)
     except _UnreadableError as error:
         node, stored = error.args
-        found = tuple(
+        texts = tuple(
             f"{to_hex(node)[:12].decode()} has {p}" for p in problems(stored, any_date=True)
         )
         user = writer().name or "this user"
         path = text(repo.ui.config(b"hgfleet", b"path") or b"") or "this repository"
-        refused = evaluate.refusal([evaluate.Finding(Metadata.name, found, 0)], user, path)
+        refused = evaluate.refusal([evaluate.Finding(Metadata.name, texts, 0)], user, path)
         assert refused, "an unreadable changeset has a problem"
         fields = {"user": user, "repository": path, "decision": "refuse"}
-        _log(repo.ui, {**fields, "problems": len(found), "detail": "; ".join(refused[1])})
+        _log(repo.ui, {**fields, "problems": len(texts), "detail": "; ".join(refused[1])})
         refuse(repo.ui, *refused, reason="policies")
 
 
@@ -147,17 +147,17 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def begin(ui: Any, repo: Any, **_kwargs: object) -> None:
-    """Note what is served, and heads and tags for the policies that compare them (a hook).
+    """Record what is served, and heads and tags for policies that compare them (a hook).
 
     At the end of the transaction they could be found only by reading the history.
     """
     from hgfleet.policies import before
     from hgfleet.pushlog import shared
 
-    # A damaged value is for `check` to refuse, which says so.
+    # A damaged value is left to `check`, which refuses it with a sentence.
     rules = ui.config(b"hgfleet", b"rules") or b""
     policies = ui.config(b"hgfleet", b"policies") or b""
-    # Of an operator's write nothing is compared; a mirror applies every push as one.
+    # An operator's write is not compared; a mirror applies every push as an operator's write.
     compares = not OPERATOR.fullmatch(writer().name)
     repo.unfiltered().hgfleet_before = before.noted(
         repo,
@@ -175,7 +175,7 @@ def check(ui: Any, repo: Any, **_kwargs: object) -> None:
     if not configured and not _brings_names(repo, transaction):
         return
     start = time.perf_counter()
-    # Here, and not above: every session loads this extension, and few of them push.
+    # Imported here: every session loads this extension, and few of them push.
     from hgfleet.policies import evaluate
     from hgfleet.policies.file_lists import FileLists
     from hgfleet.policies.metadata import Metadata

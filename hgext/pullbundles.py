@@ -1,27 +1,28 @@
 """answer pulls with pull bundles from disk, and compute only the other changesets.
 
-The bundle jobs keep a chain of bundles for a repository, ``.hg/pullbundles/manifest``: each goes on
-where the one before it ends (``hgfleet.bundles.pullbundle_chain``). A client that pulls is sent
-the bundles of the changesets that it is missing, and live those that no bundle has: the newer ones,
-and the rest of the bundle in whose midst the client is. Phases, bookmarks and the other parts of a
-pull are always sent live.
+The bundle jobs keep a chain of bundles for a repository, ``.hg/pullbundles/manifest``: each bundle
+begins where the bundle before it ends (``hgfleet.bundles.pullbundle_chain``). A client that pulls
+gets the bundles of the changesets that it is missing. Changesets that no bundle has are sent live:
+the newer changesets, and the rest of a bundle of which the client has a part. Phases, bookmarks and
+the other parts of a pull are always sent live.
 
 Core has pull bundles too (``.hg/pullbundles.manifest``, ``server.pullbundle``), and this extension
-answers at the same point. But core sends the bundle alone and has the client ask again: 7.2 clients
+answers at the same point. But core sends only the bundle and lets the client ask again: 7.2 clients
 then take phases and bookmarks for received. All bookmarks of such a pull are lost, and if the last
-bundle has everything, changesets of a publishing server stay drafts. Hence one answer, and files
-that core does not know of. It has one changegroup, merged from the bundles and the live changesets
-while it is sent (``hgfleet.bundles.changegroup_merge``): `hg incoming` and tools that poll with it
-open the answer as a bundle repository, which takes no second one.
+bundle has everything, changesets of a publishing server stay drafts. So this extension sends a
+single answer, from files that core does not know. The answer has a single changegroup, merged from
+the bundles and the live changesets while it is sent (``hgfleet.bundles.changegroup_merge``): `hg
+incoming` and tools that poll with it open the answer as a bundle repository, which accepts only
+one.
 
-A bundle is passed over and its changesets are sent live when
+A bundle is skipped and its changesets are sent live if
 
 * its heads are not all visible: stripped, secret or obsolete since it was made;
 * the client did not ask for all of its heads (``hg pull -r``, ``-b``);
-* its file is not there, or its content is not the one that its name gives (also logged as
-  ``event=pullbundle-corrupt``; the next read by the bundle jobs makes it anew).
+* its file is missing, or its content does not match the digest in its name (also logged as
+ ``event=pullbundle-corrupt``; the next read by the bundle jobs replaces it).
 
-The extension ``admission`` counts the live changesets alone.
+The extension ``admission`` counts only the live changesets.
 
 Each answer is logged with the event ``pullbundles`` (see :hg:`help -e blackbox`) and in the
 system log::
@@ -83,19 +84,19 @@ FOLDER: Final = b"pullbundles"
 VERSION: Final = b"02"
 """Of the changegroups in the bundles (pullbundle_chain.SPEC)."""
 CACHES: Final = frozenset({b"hgtagsfnodes", b"cache:rev-branch-cache"})
-"""Parts of a bundle that are sent behind its changegroup."""
+"""Parts of a bundle that are sent after its changegroup."""
 HINT: Final = b"try again; `hgfleet bundles verify` on the server finds the corrupt file"
 ASKED: Final = frozenset(
     {"bundlecaps", "cg", "common", "heads", "phases", "bookmarks", "listkeys", "obsmarkers"}
     | {"cbattempted", "remote_sidedata"}
 )
-"""Arguments of a pull that this answers; with any other (a stream, a narrow clone) core does."""
+"""Arguments of a pull that this extension answers; with any other, core answers."""
 
 
 def uisetup(_ui: Any) -> None:
     """Replace core's search and the answer that follows it (7.2).
 
-    Before `extsetup`, so that the wrapper of the extension admission is around that of the answer.
+    In `uisetup`, so that the wrapper of the extension admission is around this answer.
     """
     extensions.wrapfunction(server, "find_pullbundle", find)
     extensions.wrapfunction(exchange, "getbundlechunks", _getbundlechunks)
@@ -122,7 +123,7 @@ def find(
 ) -> None:
     """Prepare the whole answer to a getbundle, or leave it to core to make it.
 
-    Core compresses the answer like its own, so it gets no file from here.
+    Core compresses the answer like its own, so this function returns no file.
     """
     prepared.put(None)
     try:
@@ -142,7 +143,7 @@ def _find(
     capabilities = urlutil.b2_caps_from_bundle_caps(asked.get("bundlecaps") or set())
     if VERSION not in (capabilities.get(b"changegroup") or ()) or not _has_version(repo):
         return None
-    # Not by repo.vfs, which goes through no link to a folder.
+    # Not with repo.vfs, which follows no link to a folder.
     folder = Path(os.fsdecode(repo.vfs.join(FOLDER)))
     try:
         text = (folder / "manifest").read_text("ascii", "replace")
@@ -167,9 +168,10 @@ def _has_version(repo: Any) -> bool:
 
 
 class _Answer:
-    """The answer to one pull: segments from disk, and live ones.
+    """The answer to a pull: segments from disk, and live segments.
 
-    All files are open before the answer begins: the bundle jobs may delete them meanwhile.
+    All files are opened before the answer begins: the bundle jobs may delete them during the
+    answer.
     """
 
     def __init__(
@@ -184,14 +186,14 @@ class _Answer:
         self._files: dict[Link, _LinkFile] = {}
         if not all(map(changelog.hasnode, heads)):
             return
-        self._common = {one for one in common if changelog.hasnode(one)}
-        has, wants = ({changelog.rev(one) for one in nodes} for nodes in (self._common, heads))
+        self._common = {node_ for node_ in common if changelog.hasnode(node_)}
+        has, wants = ({changelog.rev(node_) for node_ in nodes} for nodes in (self._common, heads))
         links = pullbundle_chain.parse(manifest)
         revisions = {link: self._revisions(link) for link in links}
 
         def within(link: Link, tips: set[int]) -> bool:
-            found = revisions[link]
-            return found is not None and are_ancestors(changelog, found, tips)
+            link_revisions = revisions[link]
+            return link_revisions is not None and are_ancestors(changelog, link_revisions, tips)
 
         self.segments = pullbundle_chain.segments(
             links,
@@ -211,11 +213,11 @@ class _Answer:
 
     @property
     def live(self) -> int:
-        """The number of changesets that no link has, between the segments and behind them."""
+        """The number of changesets that no link has, between the segments and after them."""
         return sum(len(outgoing.missing) for outgoing in self._outgoing if outgoing is not None)
 
     def _live_parts(self) -> Iterator[Any]:
-        """Yield the changesets of each live part in the place of it, None in that of a link."""
+        """Yield the changesets of each live part in its place, and None in the place of a link."""
         has = set(self._common)
         for segment in self.segments:
             heads = set(map(node.bin, segment.heads))
@@ -234,7 +236,7 @@ class _Answer:
         nodes = list(map(node.bin, link.heads))
         if not all(map(self._changelog.hasnode, nodes)):
             return None
-        return [self._changelog.rev(one) for one in nodes]
+        return [self._changelog.rev(node_) for node_ in nodes]
 
     def _open(self, link: Link) -> bool:
         """Open the file of a link; False if it is missing, or its content is corrupt.
@@ -246,10 +248,10 @@ class _Answer:
             file = (self._folder / link.name).open("rb")
         except OSError:
             return False
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != link.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != link.sha256:
             file.close()
-            _log_corrupt(self._repo, link, found)
+            _log_corrupt(self._repo, link, digest)
             return False
         file.seek(0)
         self._files[link] = _LinkFile(self._repo.ui, file)
@@ -275,7 +277,7 @@ class _Answer:
         return bundler
 
     def _changegroup(self, bundlecaps: Any) -> Iterator[bytes]:
-        """Merge the changegroups of the links with the live ones."""
+        """Merge the changegroups of the links with the live changegroups."""
         from hgfleet.bundles import changegroup_merge
 
         changegroups = []
@@ -301,23 +303,24 @@ class _Answer:
 def are_ancestors(changelog: Any, revisions: Iterable[int], tips: set[int]) -> bool:
     """Whether all revisions are among the tips, or ancestors of a tip.
 
-    Old heads that were never merged are among the tips of each pull, so the search goes no further
-    back than the newest heads of a link.
+    Old heads that were never merged are among the tips of each pull, so the search goes back no
+    further than to the newest heads of a link.
     """
+    # A search for `rest` from the tips ends at the first revisions of `rest` on each way back. The
+    # revisions that were found become the next tips, until all are found or no tip leads further.
     rest = set(revisions) - tips
     if not rest:
         return True
     if not tips or max(rest) > max(tips):
         return False
     while rest and tips:
-        # The search ends at each revision that it finds; those behind it are in the next one.
         tips = set(changelog.reachableroots(min(rest), list(tips), list(rest)))
         rest -= tips
     return not rest
 
 
 class _LinkFile:
-    """The bundle of a link, read once: first its changegroup, then the parts behind it."""
+    """The bundle of a link, read once: first its changegroup, then the parts after it."""
 
     def __init__(self, ui: Any, file: BinaryIO) -> None:
         self._ui, self._file = ui, file
@@ -338,7 +341,7 @@ class _LinkFile:
 
 
 class _Caches:
-    """The caches of a link, in the role of one part of the bundle that is sent."""
+    """The caches of a link, as a part of the bundle that is sent."""
 
     type = b"cache"
 
@@ -347,7 +350,7 @@ class _Caches:
         self._link = link
 
     def getchunks(self, ui: Any) -> Iterator[bytes]:
-        """Read the parts one after the other and send each again."""
+        """Read the parts one after the other and send each of them again."""
         for part in self._link.caches():
             copy = bundle2.bundlepart(
                 part.type,
@@ -373,18 +376,18 @@ def _log(repo: Any, answer: _Answer) -> None:
         size=sum(link.size for link in links),
     )
     repo.ui.log(b"pullbundles", b"%s\n", line.encode("ascii"))
-    # The identifier is that of the program.
+    # The identifier is the identifier of the program.
     syslog.syslog(syslog.LOG_INFO, line)
 
 
-def _log_corrupt(repo: Any, link: Link, found: str) -> None:
+def _log_corrupt(repo: Any, link: Link, digest: str) -> None:
     from hgfleet.core import logfmt
 
     line = logfmt.line(
         "pullbundle-corrupt",
         repository=os.fsdecode(repo.ui.config(b"hgfleet", b"path") or repo.root),
         file=link.name,
-        sha256=found,
+        sha256=digest,
     )
     repo.ui.log(b"pullbundles", b"%s\n", line.encode("ascii"))
     syslog.syslog(syslog.LOG_WARNING, line)

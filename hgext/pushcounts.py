@@ -1,8 +1,8 @@
 """count pushes over SSH, how they end and how long they take, for metrics.
 
 Each push (the request ``unbundle``) adds to the counters in a folder, from which ``hgfleet
-metrics`` makes metrics. Extensions that refuse a push note the reason
-(``hgfleet.hg.push_outcome``); the others are found here:
+metrics`` makes metrics. Extensions that refuse a push record the reason
+(``hgfleet.hg.push_outcome``); the other reasons are found here:
 
 ================================  ============================================================
 state                             counted as
@@ -11,7 +11,7 @@ the push is in the repository     accepted, with the seconds from its last byte 
                                   the wait for the lock and for mirrors are among them
 refused by an extension           its reason: ``access``, ``policies``, ``quota``, ``mirror``...
 another push came first           ``raced``
-the data is no bundle, not        ``invalid``
+the data is not a bundle, not   ``invalid``
 complete or malformed
 the session ends in the middle    ``limits``, ``malformed``, ``disconnected``, ``disk``,
                                   ``memory``
@@ -56,7 +56,7 @@ class _Push:
     """The push that this session makes at the moment."""
 
     seconds: float | None
-    """Of core's function, set if the push is in the repository."""
+    """The result of core's function, set if the push is in the repository."""
     problem: BaseException | None
 
     def begin(self) -> None:
@@ -69,7 +69,7 @@ _push = _Push()
 def extsetup(_ui: Any) -> None:
     """Wrap the command in core's table, and the function that applies a push (7.2).
 
-    Core turns most errors of that function into answers, so the command alone sees none of them.
+    Core turns most errors of that function into answers, so the command sees none of them.
     """
     command = wireprotov1server.commands[b"unbundle"]
     command.func = _counted(command.func)

@@ -15,7 +15,7 @@ It is switched on for registered repositories of a host::
   # on a mirror: the host that pushes go to, and its address
   replica-of = hg1
   ssh-url = ssh://hg@hg.example.org
-  # on a primary that a promotion may replace: a file that refuses all changes while it is there,
+  # on a primary that a promotion may replace: a file that refuses all changes while it exists,
   # with the sentence in it; a folder with such files for single repositories, by identity; a file
   # that does so after a wait (seconds); the file with the epoch of new records
   fence = /var/lib/hgfleet-replication/fenced
@@ -35,17 +35,17 @@ that is older than its log      all of its changesets
 the store changed without a     refused, with the way out; a removal of foreign changesets is
 record                          not recorded, and ``debugpushlog --accept`` records the rest
 :hg:`strip`, ``debugstrip``     a record of the kind ``strip`` with the changesets that were
-                                removed, in a transaction after those of the command; if the
+                                removed, in a transaction after the command's; if the
                                 process is killed between them, the next writer completes the
                                 removal (:hg:`help -e recovery`)
-:hg:`censor`, :hg:`rollback`,   refused, with the way out: no record can tell mirrors, bundles
-``debugobsolete --delete``      and backups
+:hg:`censor`, :hg:`rollback`,   refused, with the way out: no record can contain that for mirrors,
+``debugobsolete --delete``      bundles and backups
 a transaction with a record     the disk has it before the client hears of it; that is after the
                                 release of the lock, so that the next push need not wait
 the disk does not confirm it    the client hears that the record may be lost, and exits with an
                                 error; mirrors do not get it
 nothing changes                 no record
-the log is damaged              refused: a record could not name the one before
+the log is damaged              refused: a record could not name the record before it
 a repository without ``path``   no log: it is a clone of a person, or a copy for bundles
 a mirror                        refused, for operators too, except where the replication applies
                                 a record of the primary; that record is appended as it is
@@ -130,9 +130,9 @@ def reposetup(_ui: Any, repo: Any) -> None:
 
 
 def _check(ui: Any, repo: Any, txnname: bytes = b"", **_more: object) -> None:
-    """Refuse a transaction on a host that takes no changes, or behind unrecorded ones (a hook).
+    """Refuse a transaction on a host that takes no changes, or after unrecorded ones (a hook).
 
-    And that of :hg:`censor`, whose changes no record can tell.
+    Also refuse :hg:`censor`, whose changes no record can contain.
     """
     from hgfleet.pushlog import recording, unrecorded, writable
 
@@ -182,19 +182,19 @@ def _record(repo: Any, transaction: Any) -> None:
     state = shared.of(repo)
     if state.strips:
         return
-    found = state.given or (("push", facts.of_transaction(repo, transaction)),)
+    changes = state.given or (("push", facts.of_transaction(repo, transaction)),)
     line = shared.applied_record(repo)
-    if all(one.is_empty for _, one in found) and line is None and not state.adopts:
+    if all(change.is_empty for _, change in changes) and line is None and not state.adopts:
         return
     try:
         tip = log_file.tip(os.fsdecode(repo.sjoin(b"pushlog")))
         if line is not None:
-            last = writing.after(tip, writing.applied(tip, line, found[-1][1].heads.digest), line)
+            last = writing.after(tip, writing.applied(tip, line, changes[-1][1].heads.digest), line)
             lines = [line]
         else:
             writable.check(repo.ui, repo, is_begun=True)
             tip = tip._replace(epoch=max(tip.epoch, writable.epoch(repo.ui)))
-            lines, last = recording.lines(repo, transaction, tip, found)
+            lines, last = recording.lines(repo, transaction, tip, changes)
     except PushlogError as problem:
         path = text(repo.ui.config(b"hgfleet", b"path"))
         refuse(
@@ -221,7 +221,7 @@ def _strip(original: Any, ui: Any, repo: Any, nodelist: Any, *arguments: Any, **
 
 
 def _bundle(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
-    """Write a bundle of core's, and note that of the changesets that a strip adds again."""
+    """Write a bundle of core's, and record the bundle of changesets that a strip adds again."""
     name = original(repo, *arguments, **named)
     from hgfleet.pushlog import removing, shared
 
@@ -231,7 +231,7 @@ def _bundle(original: Any, repo: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _delete_markers(original: Any, obsstore: Any, indices: Any) -> Any:
-    """Delete obsolescence markers within a strip alone: no record can tell of another deletion."""
+    """Delete obsolescence markers only within a strip: no record can contain another deletion."""
     repo = obsstore.repo.unfiltered()
     from hgfleet.pushlog import shared, unrecorded
 
@@ -305,16 +305,16 @@ def _show(fm: Any, record: Record) -> None:
     [
         (b"", b"verify", None, b"compare the log with the repository"),
         (b"", b"adopt", None, b"begin the log of a repository that has none"),
-        (b"", b"accept", None, b"record changesets that came or went past the log"),
+        (b"", b"accept", None, b"record changesets that bypassed the log"),
     ],
     b"--verify | --adopt | --accept",
 )
 def debugpushlog(ui: Any, repo: Any, **options: Any) -> int:
-    """Verify the push log, begin it, or accept changesets past it.
+    """Verify the push log, begin it, or accept changesets that bypassed it.
 
     --verify checks the chain of records and their form, that each changeset of the repository is in
-    one record or was adopted, that each recorded one is there or was removed, and the heads.
-    --accept has an operator answer for changesets that came, or went, without a record.
+    a single record or was adopted, that each recorded changeset exists or was removed, and the
+    heads. --accept lets an operator answer for changesets that came, or went, without a record.
     Returns 0 if all is right, 1 with a line for each problem.
     """
     from hgfleet.pushlog import reading, recording
@@ -328,15 +328,15 @@ def debugpushlog(ui: Any, repo: Any, **options: Any) -> int:
         act(repo.unfiltered())
     elif not options["verify"]:
         raise error.InputError(b"expected --verify, --adopt or --accept")
-    found = list(reading.problems(repo))
-    for problem in found:
+    problems = list(reading.problems(repo))
+    for problem in problems:
         ui.write(b"%s\n" % encoding.strtolocal(problem))
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 @revsetpredicate(b"pushed([user], [date], [id])")
 def pushed(repo: Any, subset: Any, x: Any) -> Any:
-    """Changesets by the user, the time and the id of their push; of all pushes without one.
+    """Changesets by the user, the time and the id of their push; without arguments, of all pushes.
 
     Forms: ``pushed(alice)``, ``pushed("re:^a")``, ``pushed(date="2026-11")``,
     ``pushed(id="40:50")``. See :hg:`help dates`.
@@ -355,7 +355,7 @@ def pushed(repo: Any, subset: Any, x: Any) -> Any:
         for node, record in reading.pushes_of(repo).items()
         if wanted.fits(record)
     )
-    return subset & smartset.baseset(sorted({one for one in numbers if one is not None}))
+    return subset & smartset.baseset(sorted({number for number in numbers if number is not None}))
 
 
 def _push_of(context: Any, mapping: Any) -> Record | None:
@@ -367,14 +367,14 @@ def _push_of(context: Any, mapping: Any) -> Record | None:
 
 @templatekeyword(b"pushid", requires={b"repo", b"ctx"})
 def pushid(context: Any, mapping: Any) -> Any:
-    """Integer. The id of the push that brought the changeset; empty for an adopted one."""
+    """Integer. The id of the push that brought the changeset; empty if it was adopted."""
     record = _push_of(context, mapping)
     return record.id if record else None
 
 
 @templatekeyword(b"pushuser", requires={b"repo", b"ctx"})
 def pushuser(context: Any, mapping: Any) -> Any:
-    """String. The user who pushed the changeset; empty for an adopted one."""
+    """String. The user who pushed the changeset; empty if it was adopted."""
     record = _push_of(context, mapping)
     return record.user.encode() if record else b""
 

@@ -1,9 +1,9 @@
 """keep the index of the push log behind its log by no more than a few pushes.
 
 Web workers answer questions about pushes from ``.hg/cache/pushlog.sqlite`` and the part of the log
-behind it (``hgfleet.pushlog.view``). They cannot write to repositories, so the sessions update the
-index. When a transaction has closed and its lock is released, the extension compares two sizes; the
-one session in about thirty that finds 16 KiB of the log uncovered updates the index.
+after it (``hgfleet.pushlog.view``). They cannot write to repositories, so the sessions update the
+index. When a transaction has closed and its lock is released, the extension compares two sizes. A
+session that finds 16 KiB of the log uncovered updates the index; about one in thirty does.
 
 ==============================  ==============================================================
 state                           result
@@ -32,7 +32,7 @@ minimumhgversion = b"7.2"
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look at the log after every transaction of a repository on this host's disk."""
+    """Check the log after every transaction of a repository on this host's disk."""
     if repo.local():
         repo.ui.setconfig(b"hooks", b"txnclose.pushlog_index", update, b"pushlog_index")
 
@@ -43,7 +43,7 @@ def update(ui: Any, repo: Any, **_news: object) -> None:
     log = os.fsdecode(repo.svfs.join(log_file.NAME.encode("ascii")))
     file = os.fsdecode(repo.cachevfs.join(index_step.NAME.encode("ascii")))
     if index_step.is_due(log, file):
-        # SQLite is not loaded by the other sessions.
+        # The other sessions do not load SQLite.
         from hgfleet.pushlog import index
 
         index.refresh(log, file)

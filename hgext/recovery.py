@@ -2,24 +2,24 @@
 
 A process that is killed in a transaction (out of memory, SIGKILL, a crash of the host) leaves its
 journal. Core refuses every later push until an operator runs :hg:`recover`, and shows the
-half-written changes to readers meanwhile: a client that pushes them again reads "no changes found",
-and loses them at the rollback.
+half-written changes to readers until then: a client that pushes them again reads "no changes
+found", and loses them at the rollback.
 
 With this extension a process that may write rolls such a transaction back, under the lock of the
-repository: when it opens the repository, before it says what the repository has, and again when it
-begins a transaction. A journal whose transaction has a living process is left alone, because that
-process has the lock.
+repository: when it opens the repository, before it reports the content of the repository, and again
+when it begins a transaction. A journal whose transaction has a living process is left as it is,
+because that process has the lock.
 
-:hg:`strip` has several transactions, and one more for its record. A killed strip leaves an intent
-in the store (``pushlog-removal``). The next process that may write withdraws it if nothing was
-removed, else it completes the removal and its record in the name of the user who began it. Load
-``pushlog`` and ``replicated`` before this extension, so that this happens, and mirrors hear of it,
-before clients are told what there is.
+:hg:`strip` has several transactions, and another transaction for its record. A killed strip leaves
+an intent in the store (``pushlog-removal``). The next process that may write withdraws it if
+nothing was removed, else it completes the removal and its record in the name of the user who began
+it. Load ``pushlog`` and ``replicated`` before this extension, so that this happens, and mirrors
+receive it, before clients are told the content.
 
 ==============================  ==============================================================
 state                           result
 ==============================  ==============================================================
-no journal                      nothing; one look at a file
+no journal                      nothing; the cost is a stat of a file
 a journal, the lock is held     nothing: a transaction is under way
 a journal without a process     the transaction is rolled back
 a rollback fails                the journal stays, and core refuses to write as ever
@@ -29,9 +29,9 @@ completed, a mirror
 ==============================  ==============================================================
 
 A lock that was taken before this host started, in another PID namespace, is broken too: containers
-get another one at each start, and core takes such a lock for one of another machine for ever.
+get another namespace at each start, and core always takes such a lock for another machine's.
 
-Each rollback is one line of the system log (``event=recovery``). Enable it for all processes that
+Each rollback is a line in the system log (``event=recovery``). Enable it for all processes that
 write on the server::
 
   [extensions]
@@ -64,7 +64,7 @@ _NO_WAIT = {(b"hgfleet", b"replication-wait"): b"0"}
 
 
 def extsetup(_ui: Any) -> None:
-    """Wrap what core decides on locks whose process is gone, and the journal of a strip (7.2)."""
+    """Wrap core's decisions on locks whose process is gone, and the journal of a strip (7.2)."""
     extensions.wrapfunction(lockmod.lock, "_lockshouldbebroken", _is_stale)
     extensions.wrapfunction(transaction.transaction, "endgroup", _end_group)
 
@@ -72,8 +72,8 @@ def extsetup(_ui: Any) -> None:
 def _end_group(original: Any, opened: Any) -> Any:
     """Write the entries of a strip to the journal at once.
 
-    Core writes one file after the other, each with the size that it is going to be cut to. After a
-    kill between them a rollback would cut a part of the files.
+    Core writes an entry for each file, with the size that a rollback cuts the file to. After a kill
+    between two entries, a rollback would cut only a part of the files.
     """
     journal = opened._file  # noqa: SLF001
     opened._file = io.BytesIO()  # noqa: SLF001
@@ -99,7 +99,7 @@ def _is_stale(original: Any, lock: Any, locker: bytes | None) -> bool:
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Roll back what a killed process left, if this process may write."""
+    """Roll back the transaction of a killed process, if this process may write."""
     if not repo.local():
         return
     repo.__class__ = _recovering(repo.__class__)
@@ -109,7 +109,7 @@ def reposetup(_ui: Any, repo: Any) -> None:
             lock = repo.lock(wait=False)
         except (OSError, error.LockError):
             return
-        # The end of this transaction, after the lock, is no business of this session's client.
+        # The end of this transaction, after the lock, does not concern this session's client.
         with repo.ui.silent(), repo.ui.configoverride(_NO_WAIT, b"recovery"):
             try:
                 recover(repo.unfiltered())
@@ -135,13 +135,13 @@ def recover(repo: Any) -> None:
             repo.svfs, repo.vfs_map, JOURNAL, said.append, checkambigfiles=localrepo.cachedfiles
         )
         repo.invalidate(clearfilecache=True)
-        _tell(repo, text(b"".join(said)).strip())
+        _log(repo, text(b"".join(said)).strip())
     if repo.svfs.exists(REMOVAL):
         _settle(repo)
 
 
 def _settle(repo: Any) -> None:
-    # Without the class of the extension `pushlog` a transaction leaves no record: the next one has.
+    # Without the class of the extension `pushlog`, a transaction leaves no record.
     if not hasattr(repo, "pushlog_class"):
         return
     from hgfleet.pushlog import removing
@@ -152,14 +152,14 @@ def _settle(repo: Any) -> None:
         # Core's errors about a damaged store or bundle are of any class, and readers go on.
         done = f"a removal that was killed cannot be completed: {_sentence(problem)}"
     if done:
-        _tell(repo, done)
+        _log(repo, done)
 
 
 def _sentence(problem: BaseException) -> str:
     return text(problem.message) if isinstance(problem, error.Abort) else str(problem)
 
 
-def _tell(repo: Any, detail: str) -> None:
+def _log(repo: Any, detail: str) -> None:
     path = text(repo.ui.config(b"hgfleet", b"path") or repo.root)
     line = logfmt.line(
         "recovery", repository=path, user=writer().name or None, detail=detail or None

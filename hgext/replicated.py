@@ -17,13 +17,13 @@ down
 a host without replication      ``push 42 recorded``
 ==============================  ==============================================================
 
-The id is that of the session. ``hgfleet log ID`` shows operators the log lines of the session, the
-relay and the mirrors; the line ``event=push`` is that of this extension. A write without a session,
-by an operator on the host, has none.
+The id is the session's id. ``hgfleet log ID`` shows operators the log lines of the session, the
+relay and the mirrors; this extension writes the line ``event=push``. A write without a session,
+by an operator on the host, has no id.
 
 The push is recorded in the push log (:hg:`help -e pushlog`) and reaches every mirror in any case;
-the extension never fails a push that has begun. A site may refuse pushes that would be on one host
-alone (``replication-require``): then the extension asks the relay before the data of a push is
+the extension never fails a push that has begun. A site may refuse pushes that would be on a single
+host (``replication-require``): then the extension asks the relay before the data of a push is
 read, and again when its transaction opens.
 
 ==============================  ==============================================================
@@ -81,7 +81,7 @@ MAX_WAIT = 60.0
 
 
 def extsetup(_ui: Any) -> None:
-    """Look at each push before its data is read."""
+    """Check each push before its data is read."""
     early_refusal.add(early_refusal.COPIES, refusal)
 
 
@@ -98,7 +98,7 @@ def refusal(ui: Any) -> early_refusal.Refusal | None:
         try:
             wait = _wait(ui)
         except error.ConfigError:
-            # The copy is what the operators want; waiting for it is a courtesy.
+            # The operators require the copy; waiting for it is a courtesy.
             wait = 0.0
         answer = wake.ask(os.fsdecode(relay), required_copy.request(required), wait)
     sentence = required_copy.refusal(required, answer)
@@ -106,27 +106,27 @@ def refusal(ui: Any) -> early_refusal.Refusal | None:
 
 
 def check(ui: Any, **_news: object) -> None:
-    """Refuse a transaction whose changes would be on this host alone (a hook).
+    """Refuse a transaction whose changes would only be on this host (a hook).
 
     A push may take long to arrive, and other commands (`pushkey`) bring no data.
     """
-    if (found := refusal(ui)) is not None:
-        refuse(ui, found.message, reason=found.reason)
+    if (refused := refusal(ui)) is not None:
+        refuse(ui, refused.message, reason=refused.reason)
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look at every transaction of a repository on this host's disk, before and after it."""
+    """Check every transaction of a repository on this host's disk, before and after it."""
     if repo.local():
-        # After the check of rights (`access`): who may not push reads nothing of the service.
+        # After the check of rights (`access`): others could learn facts about the service.
         repo.ui.setconfig(b"hooks", b"pretxnopen.replicated", check, b"replicated")
         repo.ui.setconfig(b"hooks", b"priority.pretxnopen.replicated", -100, b"replicated")
         # Core runs this hook after the release of the lock (7.2); last, because hooks that other
         # jobs of the host wait for come first.
-        repo.ui.setconfig(b"hooks", b"txnclose.replicated", tell, b"replicated")
+        repo.ui.setconfig(b"hooks", b"txnclose.replicated", report, b"replicated")
         repo.ui.setconfig(b"hooks", b"priority.txnclose.replicated", -100, b"replicated")
 
 
-def tell(ui: Any, repo: Any, **_news: object) -> None:
+def report(ui: Any, repo: Any, **_news: object) -> None:
     """Wake the relay and print its answer (a hook); never fails."""
     from hgfleet.pushlog import shared
 
@@ -156,7 +156,7 @@ def _log(ui: Any, repository: str, number: int, sentence: str) -> None:
         detail=sentence,
     )
     ui.log(b"replicated", b"%s\n", encoding.strtolocal(line))
-    # The identifier is that of the program.
+    # The identifier is the identifier of the program.
     syslog.syslog(syslog.LOG_AUTHPRIV | syslog.LOG_INFO, line)
 
 

@@ -1,9 +1,9 @@
 """bound the time, memory, disk and number of SSH sessions of hg.
 
-Core serves a session over SSH (``hg serve --stdio``) without any bound: it reads arguments of every
-length into memory, stores a pushed bundle of every size in the temporary folder, waits for ever for
-a silent client, and ends with a traceback where a request is malformed. With this extension a
-session ends with one sentence instead::
+Core serves a session over SSH (``hg serve --stdio``) without any bound: it reads arguments of any
+length into memory, stores a pushed bundle of any size in the temporary folder, waits for ever for
+a silent client, and ends with a traceback if a request is malformed. With this extension a
+session ends with a sentence instead::
 
   [hgfleet]
   # a folder on the disk of the repositories that only sessions can read, for slots and pushed
@@ -13,7 +13,7 @@ session ends with one sentence instead::
   sessions-person = 32
   # memory of a session (data segment, RLIMIT_DATA); 0: no limit
   session-memory = 2 GB
-  # seconds without a request, and seconds without data inside of one
+  # seconds without a request, and seconds without data inside of a request
   session-idle = 7200
   session-stall = 300
   # bytes of a push, of all pushes of a person that are under way, and left free on the disk
@@ -35,7 +35,7 @@ client disconnected             the session ends, and the log says ``disconnecte
 ==============================  ==============================================================
 
 A pushed bundle is received completely before the repository is locked. The file is removed at the
-end of the push; that of a killed session is removed by the next push.
+end of the push; if the session was killed, the next push removes the file.
 
 Administrators (``HGFLEET_USER=operator:NAME``) share slots of their own. Each early end has the
 event ``session_limits`` (see :hg:`help -e blackbox`), and the access shell logs its reason.
@@ -115,7 +115,7 @@ def bounded(
         _limit_memory(ui.configbytes(b"hgfleet", b"session-memory"))
     except OSError as problem:
         # A system call filter may forbid it. A session without this limit is better than none.
-        _note(ui, "unlimited", f"memory: {problem}")
+        _record(ui, "unlimited", f"memory: {problem}")
     stream = PushStream(
         fin.fileno(),
         ui.configint(b"hgfleet", b"session-idle"),
@@ -135,26 +135,26 @@ def bounded(
             stream.slot = _slot(ui, stream.folder)
         original(ui, repo, stream, fout, *more)
     except incoming.DisconnectedError as end:
-        _note(ui, end.reason, stream.command)
+        _record(ui, end.reason, stream.command)
     except SessionEndError as end:
-        _note(ui, end.reason, f"{stream.command}: {end}")
+        _record(ui, end.reason, f"{stream.command}: {end}")
         raise error.Abort(encoding.strtolocal(str(end))) from end
     except MemoryError as end:
-        _note(ui, "memory", stream.command)
+        _record(ui, "memory", stream.command)
         raise error.Abort(_memory_sentence(ui)) from end
     except ConnectionError:
         # The answer had no reader; core ends quietly.
-        _note(ui, "disconnected", stream.command)
+        _record(ui, "disconnected", stream.command)
         raise
     except (error.Error, OSError):
         raise
     except Exception as problem:
-        # Core's own sentences are of the classes above. Whether others come from the client's data
-        # or from a defect cannot be told apart here; the log has the place.
+        # Core's own sentences are of the classes above. Here it is not known whether another error
+        # comes from the client's data or from a defect; the log has the place.
         place = traceback.extract_tb(problem.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119  (slow import)
         detail = f"{stream.command}: {type(problem).__name__}: {problem} ({where})"
-        _note(ui, "request-failed", detail)
+        _record(ui, "request-failed", detail)
         sentence = incoming.unexpected(incoming.shown(stream.command.encode())[1:-1])
         raise error.Abort(encoding.strtolocal(sentence)) from problem
     finally:
@@ -162,7 +162,7 @@ def bounded(
             stream.slot.leave()
 
 
-def _note(ui: Any, reason: str, detail: str) -> None:
+def _record(ui: Any, reason: str, detail: str) -> None:
     session_outcome.record(reason, detail)
     ui.log(b"session_limits", b"%s: %s\n", reason.encode(), encoding.strtolocal(detail))
 
@@ -188,8 +188,8 @@ def _slot(ui: Any, folder: str) -> session_slots.Slot | None:
     try:
         return session_slots.take(folder, person, ui.configint(b"hgfleet", b"sessions-person"))
     except OSError as problem:
-        # A folder that cannot be used must not end every clone; see `getpayload` for pushes.
-        _note(ui, "unlimited", str(problem))
+        # A folder that cannot be used must not end every clone; for pushes see `getpayload`.
+        _record(ui, "unlimited", str(problem))
         return None
 
 
@@ -199,8 +199,8 @@ def getargs(original: Any, proto: Any, spec: bytes) -> Any:
     if not isinstance(stream, ClientStream):
         return original(proto, spec)
     keys = spec.split()
-    found = incoming.read_arguments(keys, stream.line, stream.take)
-    return [found[key] for key in keys]
+    arguments = incoming.read_arguments(keys, stream.line, stream.take)
+    return [arguments[key] for key in keys]
 
 
 def getpayload(original: Any, proto: Any) -> Iterator[bytes]:

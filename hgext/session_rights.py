@@ -1,20 +1,20 @@
-"""look at the rights of a session again at each command, and end a session that is too old.
+"""check the rights of a session again at each command, and end a session that is too old.
 
 ``hgfleet-shell`` decides once who may read the repository of a session, and core reads the
-generated hgrc once. A session may go on for hours. This extension looks again before each command
+generated hgrc once. A session may go on for hours. This extension checks again before each command
 of a client over SSH, after a wait in the queue of clones, and when a transaction opens:
 
 ==============================  ==============================================================
 state                           answer
 ==============================  ==============================================================
 all as at the beginning         two or three calls of stat
-the folder is another one, or   the session ends: the repository was renamed, archived, or
-gone                            replaced by another one at its path
+the folder is another, or is    the session ends: the repository was renamed, archived, or
+gone                            replaced by another repository at its path
 the repository has not the      the same: the folder was replaced before hg opened it
 identity of the entry
-the generated hgrc changed      the session ends; the next one has the new settings
+the generated hgrc changed      the session ends; the next session has the new settings
 the registry changed since the  the session ends if the person may not read the path any more,
-session was let in              or the path is that of another repository
+session was admitted            or another repository has the path
 the directory has not been      ``hgfleet-people`` is asked: the session ends if the person was
 asked for almost a minute       disabled, left a group, has not the key of the session any more, or
                                 is another person of the same name
@@ -22,16 +22,16 @@ the session is older than       the session ends before its next command
 ``session-max`` seconds
 ==============================  ==============================================================
 
-A session that ends says so in one sentence, and the client can connect again. Nothing of a command
-is done before the look. An answer that is on its way is sent to its end. A directory that does not
-answer ends a session after ten minutes (``hgfleet.directory.person_watch``).
+A session that ends says so in a sentence, and the client can connect again. The check comes before
+any part of a command. An answer that is on its way is sent to its end. If the directory does not
+answer, the session ends after ten minutes (``hgfleet.directory.person_watch``).
 
 ::
 
   [hgfleet]
   # seconds from the start of a session to its last command; 0: no limit
   session-max = 43200
-  # the socket that tells the state of a person; empty: the person is that of the login
+  # the socket that reports the state of a person; empty: the person is as at the login
   session-people = /run/hgfleet-people/socket
   # the two files of the registry
   session-compiled = /var/lib/hgfleet/registry.json
@@ -93,18 +93,18 @@ Stamp = tuple[int, ...]
 
 
 class RightsChangedError(Exception):
-    """What the session was let in by is not as it was; the sentence is for the person."""
+    """The facts that admitted the session have changed; the sentence is for the person."""
 
 
 def watched_person(ui: Any) -> PersonWatch | None:
-    """Return the watch of the person of this session; None where there is none to ask about."""
+    """Return the watch of the person of this session; None if there is nothing to watch."""
     socket = os.fsdecode(ui.config(b"hgfleet", b"session-people"))
     principal = writer()
     if not socket or not principal.name or OPERATOR.fullmatch(principal.name):
         return None
 
     def ask(person: str) -> PersonState:
-        # Here, since most sessions end before the first question.
+        # Imported here, since most sessions end before the first question.
         from hgfleet.directory import person_state
 
         return person_state.ask(person, socket)
@@ -121,19 +121,19 @@ def watched_person(ui: Any) -> PersonWatch | None:
 
 
 class Rights:
-    """What a session was let in by, and whether that still holds."""
+    """The facts that admitted a session, and whether they still hold."""
 
     def __init__(self, repo: Any) -> None:
-        """Note the state at the beginning of a session; the repository has just been opened."""
+        """Record the state at the beginning of a session; the repository has just been opened."""
         self._place = OpenedPlace(repo.path)
         self._repo = repo
         expected = text(encoding.environ.get(_IDENTITY, b""))
         self._is_expected = expected in ("", opened_identity.of(repo))
         self._hgrc = repo.vfs.join(b"hgrc")
-        # Of a file that changes now, the content is of the stamp or later: the next look reads it.
+        # If the file changes now, the content is as of the stamp or later: the next check reads it.
         self._stamp = stamp(self._hgrc)
         settings = content(self._hgrc)
-        # One that changed after hg read it ends the session at the first look.
+        # If the hgrc changed after hg read it, the first check ends the session.
         self._settings = settings if are_read(repo.ui, settings) else None
         if self._settings is None:
             self._stamp = ()
@@ -142,8 +142,8 @@ class Rights:
             repo.ui.config(b"hgfleet", name) for name in (b"session-compiled", b"session-dynamic")
         )
         registry = tuple(map(stamp, self._files))
-        # One that changed after `hgfleet-shell` read it is asked at the first look.
-        is_old = not any(found and session_start.is_since(found[-1]) for found in registry)
+        # If the registry changed after `hgfleet-shell` read it, the first check reads it.
+        is_old = not any(status and session_start.is_since(status[-1]) for status in registry)
         self._registry = registry if is_old else None
 
     def check(self) -> None:
@@ -156,7 +156,7 @@ class Rights:
             )
         now = stamp(self._hgrc)
         if now != self._stamp or self._settings is None:
-            # It may have been written again as it was.
+            # It may have been written again without a change.
             if content(self._hgrc) != self._settings:
                 raise RightsChangedError(
                     f"the settings of {name} changed while this session was open; run the command "
@@ -189,21 +189,21 @@ class Rights:
         repository = registry.repositories.get(self._path)
         if repository is None or not may_read(repository, principal):
             return False
-        # Read now: the first `registry apply` gives one to a repository that is open.
+        # Read now: the first `registry apply` gives an identity to a repository that is open.
         return repository.identity in ("", opened_identity.of(self._repo))
 
 
 def stamp(path: bytes) -> Stamp:
     """Return the part of a stat that changes with the content; empty for a missing file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  (bytes, and pathlib is slow to import)
+        status = os.stat(path)  # noqa: PTH116  (bytes, and pathlib is slow to import)
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def content(path: bytes) -> bytes:
-    """Return the bytes of a file, none of a missing one."""
+    """Return the bytes of a file; empty if it is missing."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  (bytes, and pathlib is slow to import)
             return file.read()
@@ -212,30 +212,30 @@ def content(path: bytes) -> bytes:
 
 
 def are_read(ui: Any, settings: bytes) -> bool:
-    """Whether hg has read this generated hgrc, and not the one before it."""
-    found = config.config()
+    """Whether hg has read this generated hgrc, and not an earlier version."""
+    parsed = config.config()
     try:
-        found.parse(b"hgrc", settings)
+        parsed.parse(b"hgrc", settings)
     except error.ConfigError:
         return False
     has = dict(ui.configitems(b"hgfleet", untrusted=True))
-    return all(found.get(b"hgfleet", name) == has.get(name) for name in _DECIDING)
+    return all(parsed.get(b"hgfleet", name) == has.get(name) for name in _DECIDING)
 
 
 def uisetup(_ui: Any) -> None:
-    """Wrap a session and the one place where core 7.2 begins each of its commands."""
+    """Wrap a session and the only function of core 7.2 that begins each of its commands."""
     extensions.wrapfunction(wireprotoserver, "_runsshserver", session)
     extensions.wrapfunction(wireprotov1server, "dispatch", command)
 
 
 def reposetup(_ui: Any, repo: Any) -> None:
-    """Look when a transaction opens: a push may have waited for the lock."""
+    """Check when a transaction opens: a push may have waited for the lock."""
     if repo.local():
         repo.ui.setconfig(b"hooks", b"pretxnopen.session_rights", opening, b"session_rights")
 
 
 def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **named: Any) -> None:
-    """Serve a session whose rights are looked at again and again."""
+    """Serve a session whose rights are checked again and again."""
     rights = Rights(repo)
     person = watched_person(ui)
     limit = ui.configint(b"hgfleet", b"session-max")
@@ -261,7 +261,7 @@ def session(original: Callable[..., None], ui: Any, repo: Any, *more: Any, **nam
 
 
 def command(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Look before a command begins."""
+    """Check before a command begins."""
     session_checks.run()
     return original(*arguments, **named)
 

@@ -3,21 +3,21 @@
 Bundles of private repositories are in a bucket that refuses requests without a signature. The
 manifest has plain URLs, marked ``private=yes``. When a client requests the manifest (it may read
 the repository, or the request would have failed), this extension signs each of them with the key in
-``/etc/hgfleet/signing.toml``. A client with a presigned URL may download this one object for some
-minutes; a download that began in time goes on.
+``/etc/hgfleet/signing.toml``. A client with a presigned URL may download this single object for
+some minutes; a download that began in time goes on.
 
 A line that cannot be signed is left out, so that the client clones from this server: no settings,
 no key for the store, an object other than a bundle of this very repository. The system log has the
 reason (``event=bundles.unsigned``). A plain URL of a private store never leaves the server.
 
 The repository is known by its identity: the file in the store of the repository that answers, the
-line and the key of the object must have the same one. So a repository that was made at the path of
-another one never answers with its bundles. Lines for other readers than those that the registry has
-at this moment are left out, too: a private line of a repository that is public now is not signed.
+line and the key of the object must have the same identity. So a repository never answers with the
+bundles of a former repository at its path. Lines for other readers than the registry has at this
+moment are left out, too: a private line of a repository that is public now is not signed.
 
 Core has a hook for URLs, ``alter_bundle_url``, and calls it when it reads the manifest. That is too
 early: ``clonebundles_steer.py`` chooses and logs lines by their URL, and would find and log signed
-ones. So the commands themselves are wrapped, after all other extensions, in any order of loading.
+URLs. So the commands themselves are wrapped, after all other extensions, in any order of loading.
 
 Enable it on hosts that answer clients::
 
@@ -59,10 +59,10 @@ configitem(b"hgfleet", b"dynamic", default=os.fsencode(paths.DYNAMIC))
 
 
 def reposetup(_ui: Any, _repo: Any) -> None:
-    """Wrap both commands that hand out the manifest.
+    """Wrap both commands that return the manifest.
 
     All extensions have been set up when the first repository is opened, so this wrapper is the
-    outermost one. The table of commands is where core 7.2 wants them wrapped.
+    outermost. The table of commands is where core 7.2 wants them wrapped.
     """
     for name in (b"clonebundles", b"clonebundles_manifest"):
         command = wireprotov1server.commands[name]

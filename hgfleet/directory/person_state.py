@@ -118,12 +118,12 @@ def ask(person: str, path: str = SOCKET, patience: float = PATIENCE_S) -> Person
             connection.settimeout(patience)
             connection.connect(path)
             connection.sendall(question)
-            person = read_answer(receive_line(connection, LONGEST_ANSWER, until))
+            current = read_answer(receive_line(connection, LONGEST_ANSWER, until))
     except (OSError, ProtocolError) as error:
         raise UnavailableError(f"{path}: {error}") from error
-    if person is None:
+    if current is None:
         raise UnavailableError(f"{path}: no server of the directory answers")
-    return person
+    return current
 
 
 def _texts(data: dict[str, Any], name: str, most: int) -> frozenset[str]:

@@ -76,8 +76,8 @@ class Target:
 
     def manifest(self, repository: Repository) -> str | None:
         """Return the path of the clone bundle manifest of a repository; None without identity."""
-        identity_ = repository.identity
-        return str(self.manifests / f"{identity_}.manifest") if identity_ else None
+        own = repository.identity
+        return str(self.manifests / f"{own}.manifest") if own else None
 
     def pulls(self, repository: Repository) -> str | None:
         """Return the folder of the pull bundles of a repository; None without identity."""
@@ -160,8 +160,7 @@ class _Run:
                 else:
                     self.create(repository)
             self.follow_people(registry, people, given, problems)
-            # After the stores: a repository whose store lacks the identity of its entry is not
-            # served.
+            # After the stores: a store without the identity of its entry is not served.
             if folder is not None and not (target.is_mirror or self.is_damaged):
                 self.note_identities(registry, people, given, folder)
             # Last: a session or worker finds in it only repositories that exist and are configured.
@@ -179,15 +178,8 @@ class _Run:
             return registered, {}
         root = self.target.root
         with as_owner(self.target.owner):
-            witnesses = {
-                path: identities.found(root / path, identity_)
-                for path, identity_ in registered.items()
-            }
-        return (
-            identities.of_mirror(witnesses)
-            if self.target.is_mirror
-            else identities.decide(witnesses)
-        )
+            places = {path: identities.found(root / path, own) for path, own in registered.items()}
+        return identities.of_mirror(places) if self.target.is_mirror else identities.decide(places)
 
     def note_identities(
         self, registry: Registry, people: Dynamic, given: Mapping[str, str], folder: int
@@ -197,19 +189,17 @@ class _Run:
         assert file is not None
         with as_owner(owner), dynamic_update.change(file, folder, renews=True) as entries:
             entries.keep_identities(registry.repositories.keys())
-            for path, identity_ in given.items():
-                if (stored := identity.of(self.target.root / path)) not in ("", identity_):
+            for path, own in given.items():
+                if (stored := identity.of(self.target.root / path)) not in ("", own):
                     with self.folder(path) as opened:
-                        repository_files.identify(
-                            path, identity_, opened, self.changes, other=stored
-                        )
-                if path in registry.repositories and people.identities.get(path) != identity_:
-                    entries.note_identity(path, identity_)
-                elif path in entries and entries[path].identity != identity_:
-                    entries[path] = replace(entries[path], identity=identity_)
+                        repository_files.identify(path, own, opened, self.changes, other=stored)
+                if path in registry.repositories and people.identities.get(path) != own:
+                    entries.note_identity(path, own)
+                elif path in entries and entries[path].identity != own:
+                    entries[path] = replace(entries[path], identity=own)
                 else:
                     continue
-                self.changes.record(f"{path}: its identity is {identity_}")
+                self.changes.record(f"{path}: its identity is {own}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -323,10 +313,8 @@ class _Run:
             return user_repositories.NOTHING
         for problem in people.problems():
             self.changes.report(problem)
-        for path, above in user_repositories.shadowed(registry, people).items():
-            self.changes.report(
-                f"{path}: created by a person, and {above} of the inventory hides it"
-            )
+        for path, by in user_repositories.shadowed(registry, people).items():
+            self.changes.report(f"{path}: created by a person, and {by} of the inventory hides it")
         self.finish_renames(registry, people)
         return people
 

@@ -71,7 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     def command(
         name: str, summary: str, run: Callable[[argparse.Namespace], int]
     ) -> argparse.ArgumentParser:
-        subparser = commands.add_parser(
+        sub = commands.add_parser(
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
@@ -83,12 +83,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             ("--hgrc", HGRC, "the hgrc of hg, for HGRCPATH"),
             ("--manifests", MANIFESTS, "where the clone bundle manifests are"),
         ):
-            subparser.add_argument(
-                option, default=default, metavar="PATH", help=f"{text} ({default})"
-            )
-        subparser.add_argument("--user", default="hg", help="owner of the repositories (hg)")
-        subparser.set_defaults(run=run)
-        return subparser
+            sub.add_argument(option, default=default, metavar="PATH", help=f"{text} ({default})")
+        sub.add_argument("--user", default="hg", help="owner of the repositories (hg)")
+        sub.set_defaults(run=run)
+        return sub
 
     list_ = command("list", "list the repositories that people created", _list)
     list_.add_argument("--archived", action="store_true", help="only archived repositories")

@@ -171,7 +171,7 @@ def readers_text(read: Read, owner: str | None = None) -> str:
 def writers_text(repository: Repository) -> str:
     """Name the people who may push in a sentence."""
     if repository.read_only is not None:
-        return f"nobody at the moment: {repository.read_only}"
+        return f"no user at the moment: {repository.read_only}"
     push = repository.push
     people = [
         *([repository.owner] if repository.owner else []),

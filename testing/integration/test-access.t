@@ -106,22 +106,22 @@ Without a name nothing is written: a web worker, a job, or somebody who runs hg 
 
   $ as '' ''
   $ hg push -q -B stolen
-  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: unexpected remote reply: writing to team/tool needs a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ HGRCPATH=$TESTTMP/server.rc hg -R ../server bookmark stolen
   error: pretxnopen.access hook failed: write refused
-  abort: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: writing to team/tool needs a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ unset HGFLEET_USER HGFLEET_GROUPS
   $ hg push -q -B stolen
-  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: unexpected remote reply: writing to team/tool needs a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
 
 An operator at a shell of the server may write, under a name, and the log has it.
 
   $ as operator: maintainers
   $ hg push -q -B stolen
-  abort: unexpected remote reply: nobody may write to team/tool without a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
+  abort: unexpected remote reply: writing to team/tool needs a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
   $ as operator:root ''
   $ hg push -B stolen
