@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CENSOR = ("--config", "extensions.censor=")
 COMMANDS = {
-    "`hg censor` replaces the content of a file behind unchanged changesets": (
+    "`hg censor` replaces the content of a file in unchanged changesets": (
         "censor",
         *("-r", "1", "secret"),
         *CENSOR,

@@ -27,7 +27,7 @@ def test_an_owner_deletes_an_archived_repository_and_frees_its_place(site: Selfs
     for name in ("y", "z"):
         site.ok("bob", f"repo create people/bob/{name}")
     full = site.ssh_command("bob", "repo create people/bob/new").stderr
-    assert 'the limit is 3. "repo delete" frees' in full
+    assert "the limit is 3. Delete an archived repository to free" in full
 
     said = site.ok("bob", f"repo delete {PATH} {PATH}")
 
