@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
-    from hgfleet.replication.jobs import Job, Listed, Place
+    from hgfleet.replication.jobs import Job, Listed
     from hgfleet.replication.messages import Hint
+    from hgfleet.replication.places import Place
     from hgfleet.replication.repository_state import Outcome, Status
     from hgfleet.replication.settings import Settings
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from hgfleet.replication.jobs import Place
+    from hgfleet.replication.places import Place
     from hgfleet.replication.promotion import Accepted, Known
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.source_client import SourceClient
@@ -317,7 +317,7 @@ def _aside(settings: Settings) -> Mapping[str, Place]:
     """Return the repositories that this mirror has out of service, by identity (I/O)."""
     from hgfleet.pushlog import log_file
     from hgfleet.replication import places
-    from hgfleet.replication.jobs import Place
+    from hgfleet.replication.places import Place
 
     root, found = settings.repositories, {}
     for place in places.away(root):

@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from hgfleet.replication.failures import Failure
 
 
-class Place(NamedTuple):
-    """Where a repository is on this host, and the end of its push log."""
-
-    path: str
-    tip: Tip
-    interrupted: bool = False
-    """A transaction is open, or a killed process left it."""
-    is_other: bool = False
-    """It is ahead of the primary's log, and has another record of the number of its last one."""
-
-
 class Listed(NamedTuple):
     """A repository in service on the primary, and the end of its push log there."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.core import files, identity
 from hgfleet.core.errors import PushlogError, TemporaryError
@@ -15,12 +15,12 @@ from hgfleet.registry import provision
 from hgfleet.registry.entry import TIME
 from hgfleet.replication import log_reader
 from hgfleet.replication.follow_plan import AWAY, SHARED, Folder, is_kept
-from hgfleet.replication.jobs import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from hgfleet.pushlog.log_file import Tip
     from hgfleet.replication.jobs import Listed
     from hgfleet.replication.settings import Settings
 
@@ -28,6 +28,17 @@ STORE: Final = ".hg/store"
 
 MARK: Final = ".hg/hgfleet-entry"
 """File with the time of creation of the entry without identity that a repository has followed."""
+
+
+class Place(NamedTuple):
+    """Where a repository is on this host, and the end of its push log."""
+
+    path: str
+    tip: Tip
+    interrupted: bool = False
+    """A transaction is open, or a killed process left it."""
+    is_other: bool = False
+    """It is ahead of the primary's log, and has another record of the number of its last one."""
 
 
 def paths(root: Path) -> Iterator[str]:

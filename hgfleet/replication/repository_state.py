@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hgfleet.pushlog.log_file import Tip
-    from hgfleet.replication.jobs import Listed, Place
+    from hgfleet.replication.jobs import Listed
     from hgfleet.replication.messages import PushMessage
+    from hgfleet.replication.places import Place
 
 BATCH_MESSAGES: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024

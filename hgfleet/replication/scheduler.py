@@ -18,7 +18,7 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.replication import failures
 from hgfleet.replication.breaker import Breaker
 from hgfleet.replication.failures import Action, Kind
-from hgfleet.replication.jobs import Place
+from hgfleet.replication.places import Place
 from hgfleet.replication.repository_state import (
     MOST_PENDING,
     Outcome,

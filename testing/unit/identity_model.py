@@ -16,7 +16,8 @@ from hgfleet.pushlog.record import parse
 from hgfleet.replication import follow_plan
 from hgfleet.replication.failures import Failure, Kind
 from hgfleet.replication.follow_plan import AWAY, GONE, Folder
-from hgfleet.replication.jobs import Place, Result
+from hgfleet.replication.jobs import Result
+from hgfleet.replication.places import Place
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.registry_gate import covers, stamp
 from hgfleet.replication.scheduler import Scheduler

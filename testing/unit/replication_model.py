@@ -20,7 +20,8 @@ from hgfleet.replication import messages, streams
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.failures import Failure, Kind
 from hgfleet.replication.group_sync import GroupSync
-from hgfleet.replication.jobs import Listed, Place, Result, Task
+from hgfleet.replication.jobs import Listed, Result, Task
+from hgfleet.replication.places import Place
 from hgfleet.replication.position import Step, decide
 from hgfleet.replication.positions import Positions
 from hgfleet.replication.publisher import Publisher

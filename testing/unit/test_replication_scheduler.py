@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Record
 from hgfleet.replication.failures import LATE_SECONDS, MOST_TRIES, PARKED_SECONDS, Failure, Kind
-from hgfleet.replication.jobs import Job, Listed, Place, Result, Task
+from hgfleet.replication.jobs import Job, Listed, Result, Task
 from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.places import Place
 from hgfleet.replication.repository_state import BATCH_MESSAGES, MOST_PENDING
 from hgfleet.replication.scheduler import Scheduler
 
