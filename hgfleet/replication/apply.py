@@ -22,7 +22,7 @@ from hgfleet.hg import repository_settings
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import Heads
 from hgfleet.replication import changesets
-from hgfleet.replication.failures import DivergedError, MissingError, RemovalError
+from hgfleet.replication.errors import DivergedError, MissingError, RemovalError
 from hgfleet.replication.position import Step, decide
 
 if TYPE_CHECKING:

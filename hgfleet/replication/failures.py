@@ -25,7 +25,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
+from hgfleet.core.errors import PushlogError, TemporaryError, UnavailableError
+from hgfleet.replication.errors import (
+    CorruptionError,
+    DivergedError,
+    MissingError,
+    RemovalError,
+    StaleReadersError,
+)
 
 
 class Kind(StrEnum):
@@ -41,26 +48,6 @@ class Kind(StrEnum):
     REMOVAL = "removal"
     DIVERGED = "diverged"
     POISON = "poison"
-
-
-class MissingError(HgfleetError):
-    """The repository is not at its place on this mirror, or the registry does not name it."""
-
-
-class StaleReadersError(TemporaryError):
-    """The registry of this mirror is older than a push: its readers may have changed since."""
-
-
-class DivergedError(HgfleetError):
-    """The mirror's repository has another history than the primary's."""
-
-
-class RemovalError(HgfleetError):
-    """A record of the primary removes changesets."""
-
-
-class CorruptionError(HgfleetError):
-    """Data of the mirror's repository is damaged."""
 
 
 class Action(StrEnum):

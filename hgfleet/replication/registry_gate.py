@@ -15,7 +15,7 @@ from hgfleet.core import generation
 from hgfleet.core.errors import RegistryError
 from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import stamp_of
-from hgfleet.replication.failures import MissingError, StaleReadersError
+from hgfleet.replication.errors import MissingError, StaleReadersError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

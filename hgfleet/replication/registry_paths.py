@@ -9,7 +9,7 @@ from hgfleet.core.errors import UsageError
 from hgfleet.pushlog import identities
 from hgfleet.registry import user_repositories
 from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.replication.failures import MissingError
+from hgfleet.replication.errors import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set

@@ -22,7 +22,7 @@ from hgfleet.pushlog.log_file import Tip
 from hgfleet.registry import dynamic_update, owned_files, provision
 from hgfleet.replication import places
 from hgfleet.replication.document_files import make_folders
-from hgfleet.replication.failures import MissingError
+from hgfleet.replication.errors import MissingError
 from hgfleet.replication.follow_plan import AWAY
 from hgfleet.replication.rebuild import Rebuild
 from hgfleet.replication.registry_gate import Gate

@@ -17,7 +17,7 @@ from hgfleet.core import identity
 from hgfleet.core.errors import HgfleetError, PushlogError
 from hgfleet.pushlog import chain, log_file
 from hgfleet.replication import snapshot
-from hgfleet.replication.failures import MissingError
+from hgfleet.replication.errors import MissingError
 from hgfleet.replication.registry_paths import RegistryPaths
 from hgfleet.replication.source_client import GoneError, Position
 

@@ -22,14 +22,8 @@ from hgfleet.hg.opened_place import OpenedPlace
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
 from hgfleet.replication import apply
-from hgfleet.replication.failures import (
-    DivergedError,
-    Failure,
-    Kind,
-    MissingError,
-    RemovalError,
-    classify,
-)
+from hgfleet.replication.errors import DivergedError, MissingError, RemovalError
+from hgfleet.replication.failures import Failure, Kind, classify
 from hgfleet.replication.jobs import Job, Result, Task
 from hgfleet.replication.position import Step
 from hgfleet.replication.source_client import GoneError, RepositoryError

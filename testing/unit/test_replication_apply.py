@@ -9,7 +9,7 @@ import pytest
 
 from hgfleet.pushlog.record import Heads
 from hgfleet.replication import apply
-from hgfleet.replication.failures import DivergedError
+from hgfleet.replication.errors import DivergedError
 
 ONE, TWO = "11" * 20, "22" * 20
 

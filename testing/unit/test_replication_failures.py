@@ -7,16 +7,13 @@ from mercurial import error
 
 from hgfleet.core.errors import PushlogError, TemporaryError, UnavailableError
 from hgfleet.replication.apply import LOCK_WAIT_SECONDS
+from hgfleet.replication.errors import CorruptionError, DivergedError, MissingError, RemovalError
 from hgfleet.replication.failures import (
     LATE_SECONDS,
     MOST_TRIES,
     PARKED_SECONDS,
     Action,
-    CorruptionError,
-    DivergedError,
     Kind,
-    MissingError,
-    RemovalError,
     action,
     classify,
     delay,

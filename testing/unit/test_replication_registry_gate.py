@@ -10,7 +10,8 @@ import pytest
 from hgfleet.core import files, generation
 from hgfleet.core.generation import Generation, Memory
 from hgfleet.replication import failures
-from hgfleet.replication.failures import Kind, MissingError, StaleReadersError, classify
+from hgfleet.replication.errors import MissingError, StaleReadersError
+from hgfleet.replication.failures import Kind, classify
 from hgfleet.replication.registry_gate import NONE, UNKNOWN, Gate, RegistryStamp, covers, stamp
 from hgfleet.replication.registry_paths import Known
 
