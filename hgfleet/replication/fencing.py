@@ -15,6 +15,7 @@ own file with the last term, whenever its relay has connected and whenever a ter
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,8 @@ from hgfleet.pushlog import term as term_file
 from hgfleet.replication.messages import token
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hgfleet.replication.settings import Settings
 
 EPOCH: Final = "epoch.json"
@@ -32,6 +35,8 @@ UNCONFIRMED: Final = "unconfirmed"
 """After a boot, until the brokers confirm the term; systemd-tmpfiles makes it."""
 
 _LONGEST_ADDRESS: Final = 300
+
+_ADDRESS: Final = re.compile(r"^ssh-url\s*=\s*(ssh://\S{1,250})", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,16 @@ def operators(term: Term, host: str) -> str:
         f"replication_primary to {term.primary} and run site.yml, or promote {host} "
         "(runbook promote)"
     )
+
+
+def address_of(hgrc: Path) -> str:
+    """Return the address for pushes in the configuration of this host, "" without one."""
+    try:
+        text = hgrc.read_text(errors="replace")
+    except OSError:
+        return ""
+    found = _ADDRESS.search(text)
+    return found[1].rstrip("/") if found else ""
 
 
 def own(settings: Settings) -> tuple[int, str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
 from hgfleet.replication import epochs, fencing, messages
@@ -12,7 +11,6 @@ from hgfleet.replication.fencing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -22,21 +20,8 @@ if TYPE_CHECKING:
     from hgfleet.replication.settings import Settings
 
 
-_ADDRESS: Final = re.compile(r"^ssh-url\s*=\s*(ssh://\S{1,250})", re.MULTILINE)
-
-
 class FencedError(UnavailableError):
     """Another host is the primary."""
-
-
-def address_of(hgrc: Path) -> str:
-    """Return the address for pushes in the configuration of this host, "" without one."""
-    try:
-        text = hgrc.read_text(errors="replace")
-    except OSError:
-        return ""
-    found = _ADDRESS.search(text)
-    return found[1].rstrip("/") if found else ""
 
 
 class Guard:
@@ -94,7 +79,7 @@ class Guard:
         if self.judge(last) is Standing.CLAIM:
             with _files(self._settings):
                 epoch, _ = fencing.own(self._settings)
-            term = epochs.made(epoch, self._settings.host, address_of(self._settings.hgrc))
+            term = epochs.made(epoch, self._settings.host, fencing.address_of(self._settings.hgrc))
             await epochs.add(api, term, last.sequence)
             self._say("term-begun", epoch=term.epoch)
         assert term is not None

@@ -16,7 +16,6 @@ from hgfleet.replication import (
     epochs,
     fencing,
     given_up,
-    guard,
     log_reader,
     promotion,
     repository_fences,
@@ -153,7 +152,7 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
             )
         current = max(fencing.own(settings)[0], last.term.epoch if last.term else 1)
         epoch = max(current, fenced.epoch) + 1
-        term = epochs.made(epoch, settings.host, guard.address_of(settings.hgrc))
+        term = epochs.made(epoch, settings.host, fencing.address_of(settings.hgrc))
         # First the epoch: a relay that hears of a later one than the file takes all pushes of
         # earlier epochs for given up.
         given_up.begin(settings.terms, term.epoch, current)

@@ -19,7 +19,6 @@ from hgfleet.replication import (
     epochs,
     fencing,
     given_up,
-    guard,
     log_reader,
     messages,
     places,
@@ -155,7 +154,7 @@ class Promotion:
         else:
             current = max(fencing.own(self._settings)[0], last.term.epoch if last.term else 1)
             epoch = max([current, *(tip.epoch for tip in judged.tips.values())]) + 1
-            term = epochs.made(epoch, host, guard.address_of(self._settings.hgrc))
+            term = epochs.made(epoch, host, fencing.address_of(self._settings.hgrc))
             if dry_run:
                 return term
             if last.term is None:

@@ -6,7 +6,7 @@ import pytest
 
 from hgfleet.pushlog import term as term_file
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import fencing, guard
+from hgfleet.replication import fencing
 from hgfleet.replication.fencing import Standing, Term, standing
 from hgfleet.replication.messages import PushMessage, decode_push
 from hgfleet.replication.settings import Role, Settings
@@ -99,8 +99,8 @@ def test_a_message_after_a_promotion_has_another_id() -> None:
 
 def test_the_address_for_pushes_is_that_of_the_hgrc(tmp_path: Path) -> None:
     hgrc = tmp_path / "hgrc"
-    assert guard.address_of(hgrc) == ""
+    assert fencing.address_of(hgrc) == ""
     hgrc.write_text("[hgfleet]\npushlog = yes\n")
-    assert guard.address_of(hgrc) == ""
+    assert fencing.address_of(hgrc) == ""
     hgrc.write_text("[hgfleet]\nssh-url = ssh://hg@hg.example.org:2222/\n")
-    assert guard.address_of(hgrc) == "ssh://hg@hg.example.org:2222"
+    assert fencing.address_of(hgrc) == "ssh://hg@hg.example.org:2222"
