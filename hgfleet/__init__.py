@@ -1,8 +1,7 @@
 """Daemons and commands that run beside Mercurial on the hosts of a hosted service.
 
-Every part is a module or package of its own: `registry` (what repositories there are and who may
-do what), `access` (the decisions), `shell` and `keys` (SSH), `web` (HTTPS), `bundles` (clone
-bundles). They meet in the compiled registry on disk and nowhere else.
+Every part is a package of its own, and `core` has what all of them use. Parts meet on a host in the
+compiled registry on disk, and in the files that `docs/architecture.md` names.
 """
 
 from __future__ import annotations

@@ -24,49 +24,13 @@ a presigned URL like those of clients. Without a private store, a site has no bu
 repositories.
 
 A run works on the registry that it read at its beginning, for hours. So it asks the registry again
-under the lock of each repository, and before each upload and each publication (`access`): nothing
+under the lock of each repository, and before each upload and each publication: nothing
 is brought to a public store that is private by then, or of a repository that is gone.
 
 All state is named by the identity of its repository, not by its path: keys of objects, manifests,
 pull bundles, the files of the scratch folder. Each line of a manifest names it too. State
-that the release before named by path is taken over once (`adoption`).
+that the release before named by path is taken over once.
 
 The state is in the objects and the manifests (with those of the retention time) alone; the scratch
 folder can be deleted at any time, and so can the record of the last run, which is for metrics.
-
-| module              | contents                                                           |
-| ------------------- | ------------------------------------------------------------------ |
-| `config`            | settings, `bundles.toml`                                           |
-| `cli`, `explain`    | the commands                                                       |
-| `names`             | names of the state of a repository                                 |
-| `access`            | a repository as the registry has it at this moment                 |
-| `adoption`          | state of the release before, taken over                            |
-| `advertised`        | lines that clients of a repository may have (pure)                 |
-| `kinds`             | kinds of bundles, and the keys of their objects                    |
-| `manifest`          | manifests, on disk and their history                               |
-| `plan`              | the decision about the clone bundles of a repository (pure)        |
-| `prune`             | the decision which objects to delete (pure)                        |
-| `demand`            | the cost of clones and pulls, from the logs (pure)                 |
-| `activity`          | the busiest repositories of the last day, for metrics (pure)       |
-| `recent_pushes`     | number of pushes to a repository since a time                      |
-| `budget`            | limits on processors, memory and scratch space                     |
-| `pages`             | `index.html` and `bundles.json` (pure)                             |
-| `job`               | one run: settings, options, limits, manifests                      |
-| `stores`, `reader`  | the stores during a run; their objects as clients see them         |
-| `scratch`           | the scratch folder: locks, snapshots, working folders              |
-| `state_cache`       | answers of hg, kept with the fingerprint of the repository         |
-| `check_times`       | the checks that only some runs make                                |
-| `repository`        | hg: state, snapshot, bundle, clone                                 |
-| `workspace`         | the snapshot and working folder of one repository                  |
-| `planner`           | looks at a repository and plans                                    |
-| `generate`          | generation and upload                                              |
-| `verify`            | verification through the public URL                                |
-| `published`         | published bundles: health, reads, pruning, pages                   |
-| `republish`         | manifests from the objects in the stores                           |
-| `pullbundle_chain`  | the chain of pull bundles (pure)                                   |
-| `pullbundle_store`  | pull bundles on disk                                               |
-| `changegroup_merge` | one changegroup of several, for an answer to a pull                |
-| `update`            | the steps for one repository                                       |
-| `pipeline`          | runs over all repositories                                         |
-| `record`            | figures of the last run, for metrics                               |
 """
