@@ -85,7 +85,7 @@ _DECIDING = (
     *(b"path", b"owner", b"read", b"push", b"read-only"),
     *(b"policies", b"rules", b"accept-dates"),
 )
-"""Settings of a generated hgrc that decide about rights (hgfleet/registry/hgrc.py)."""
+"""Settings of a generated hgrc about rights (hgfleet/registry/hgrc.py)."""
 
 _IDENTITY = os.fsencode(opened_identity.VARIABLE)
 

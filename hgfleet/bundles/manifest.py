@@ -145,7 +145,7 @@ _HAD_USER_REPOSITORIES: Final = ".user-repositories"
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The folder of manifests of all repositories, by their names (`hgfleet.bundles.names`)."""
+    """The manifests of all repositories, by their names (`hgfleet.bundles.names`)."""
 
     root: Path
 

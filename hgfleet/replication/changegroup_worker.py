@@ -1,4 +1,6 @@
-"""`python -m hgfleet.replication.changegroup_worker`: changegroups, computed by hg in this process.
+"""Changegroups, computed by hg in a process of its own.
+
+    python -m hgfleet.replication.changegroup_worker
 
 A request is a line of JSON on stdin: {"request": NUMBER, "repository": PATH, "nodes": [...],
 "level": N}. The answer on stdout is pieces of a changegroup of version 03 of exactly these

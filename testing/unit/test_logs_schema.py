@@ -17,28 +17,22 @@ if TYPE_CHECKING:
 
 TOP: Final = Path(__file__).resolve().parents[2]
 
+OTHERS: Final = {"replication": ("source", "feed"), "web": ("pushlog",)}
+"""Parts of the paths of modules that `hgfleet log` does not show: daemons with lines of their own,
+and pages, whose fields are for clients."""
+
 MODULES: Final = [
     *sorted((TOP / "hgext").glob("*.py")),
     TOP / "hgfleet/ssh/shell.py",
     TOP / "hgfleet/admission/clone.py",
     *(
-        TOP / "hgfleet/replication" / f"{name}.py"
-        for name in (
-            *("announcer", "applier", "broker", "changegroups", "connection", "daemons"),
-            *(
-                "document_watch",
-                "first_documents",
-                "guard",
-                "publisher",
-                "relay",
-                "streams",
-            ),
-            *("subscription", "wake_server"),
-        )
+        path
+        for package, others in OTHERS.items()
+        for path in sorted((TOP / "hgfleet" / package).rglob("*.py"))
+        if not any(one in str(path.relative_to(TOP / "hgfleet" / package)) for one in others)
     ),
-    *sorted((TOP / "hgfleet/web").glob("[!p]*.py")),
 ]
-"""Modules whose lines `hgfleet log` shows. Pages of the web part log nothing by themselves."""
+"""Modules whose lines `hgfleet log` shows."""
 
 WRITERS: Final = {"line", "say", "_say"}
 """Functions that take the fields of a line as named arguments."""

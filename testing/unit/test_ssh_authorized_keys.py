@@ -422,7 +422,7 @@ def test_a_login_does_not_wait_for_imports() -> None:
     script = (
         "import sys; sys.path.append({!r}); import hgfleet.ssh.authorized_keys; print(*sys.modules)"
     )
-    root = str(Path(authorized_keys.__file__).parents[2])
+    root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-IS", "-c", script.format(root)],
         capture_output=True,

@@ -13,7 +13,7 @@ from hgfleet.hg.clone_counts import Answers
 from hgfleet.web import request_counts
 from hgfleet.web.request_counts import FILE, REFUSALS, Counting, Requests, counts, kind_of
 
-WEB = Path(request_counts.__file__).parent
+WEB = Path(__file__).resolve().parents[2] / "hgfleet/web"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_requests_are_counted_by_kind_status_time_and_cache() -> None:
 
 def test_each_reason_of_the_log_has_its_count() -> None:
     named: set[str] = set()
-    for file in WEB.glob("*.py"):
+    for file in WEB.rglob("*.py"):
         for line in file.read_text("utf-8").splitlines():
             if 'entry["refused"] = ' in line:
                 named.update(re.findall(r'"([a-z]+)(?: \(\{\w+\}\))?"', line.partition(" = ")[2]))

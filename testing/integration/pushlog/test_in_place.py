@@ -1,4 +1,4 @@
-"""A running repository brought back to a copy of an earlier state (`hgfleet.backup.in_place`)."""
+"""A running repository brought back to an earlier state (`hgfleet.backup.in_place`)."""
 
 from __future__ import annotations
 

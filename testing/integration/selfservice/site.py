@@ -92,7 +92,8 @@ class SelfserviceSite(site.Site):
         return (
             "import sys; from hgfleet.selfservice import repositories; "
             f"repositories.program = lambda: {str(prefork.shared(SESSION).program)!r}; {first}"
-            f"from hgfleet.ssh import shell; log = open('{self.root}/log', 'a', buffering=1); "
+            "from hgfleet.ssh import shell; "
+            f"log = open('{self.root}/log', 'a', buffering=1); "
             "shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=log); "
             "sys.exit(shell.main())"
         )

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 TOP: Final = Path(__file__).resolve().parents[3]
 HGEXT: Final = TOP / "hgext"
 PARTS: Final = tuple(
-    f"hgfleet.{package}.{path.stem}"
+    ".".join(path.relative_to(TOP).with_suffix("").parts)
     for package in ("core", "hg", "policies", "registry", "admission")
-    for path in sorted((TOP / "hgfleet" / package).glob("[a-z]*.py"))
+    for path in sorted((TOP / "hgfleet" / package).rglob("[a-z]*.py"))
 )
 HG: Final = Path(sys.executable).with_name("hg")
 """The real hg: for servers that get signals, and for settings that name a program."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.hg import session_checks
 from hgfleet.web import stream_limits
 from hgfleet.web.app import Application
 from hgfleet.web.responses import BrokenOffError
@@ -224,7 +223,7 @@ def test_a_renderer_keeps_nothing_of_a_stream_that_it_has_answered(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It looks whether a session may go on before each command, also of the next request.
-    extension = Path(session_checks.__file__).parents[2] / "hgext/session_rights.py"
+    extension = Path(__file__).resolve().parents[3] / "hgext/session_rights.py"
     hgrc = site.folder / "server.rc"
     hgrc.write_text(f"{HGRC}[extensions]\nsession_rights = {extension}\n")
     monkeypatch.setenv("HGRCPATH", str(hgrc))
