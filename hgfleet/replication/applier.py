@@ -14,8 +14,7 @@ import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import systemd
 from hgfleet.core.errors import HgfleetError, PushlogError
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
+    from hgfleet.replication.applier_parts import Parts
     from hgfleet.replication.jobs import Job, Listed
     from hgfleet.replication.messages import Hint
     from hgfleet.replication.places import Place
@@ -57,28 +57,6 @@ COMPARE_AGAIN_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
 """For jobs that run when the applier is stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Functions that the applier calls in threads, or in its workers (`make_worker`).
-
-    `listing` yields the primary's repositories, `documents` brings the documents of the primary and
-    returns the number of changes, `first` brings the registry or the tokens and returns whether
-    there was a change, `registry` reads the registry of this mirror, `held` says what it does not
-    follow the primary in.
-    """
-
-    make_worker: Callable[[], Any]
-    listing: Callable[[], Iterable[Listed]]
-    documents: Callable[[], int]
-    first: Callable[[str], bool]
-    registry: Callable[[], Known]
-    say: Callable[..., None]
-    can_repair: bool = False
-    held: Callable[[], state_file.Held] = state_file.Held
-    sync: Callable[[], None] | None = None
-    """Has the repositories on the disk; raises HostError."""
 
 
 class Applier:

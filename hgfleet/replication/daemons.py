@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from hgfleet.replication.applier import Parts
+    from hgfleet.replication.applier_parts import Parts
     from hgfleet.replication.jobs import Listed
     from hgfleet.replication.settings import Settings
     from hgfleet.replication.source_server import SourceServer
@@ -51,7 +51,7 @@ def applier(options: argparse.Namespace) -> int:
 
 def parts(settings: Settings) -> Parts:
     """Return the functions of the applier of this host."""
-    from hgfleet.replication.applier import Parts
+    from hgfleet.replication.applier_parts import Parts
     from hgfleet.replication.document_sync import DocumentSync
     from hgfleet.replication.group_sync import syncing
     from hgfleet.replication.jobs import Listed

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.replication import applier, state_file
-from hgfleet.replication.applier import Applier, Parts
+from hgfleet.replication.applier import Applier
+from hgfleet.replication.applier_parts import Parts
 from hgfleet.replication.failures import Failure, Kind
 from hgfleet.replication.jobs import Result
 from hgfleet.replication.registry_paths import Known
