@@ -419,9 +419,8 @@ def test_only_enabled_people_are_asked_for() -> None:
 
 def test_a_login_does_not_wait_for_imports() -> None:
     # Importing one of these takes longer than the lookup itself: `re` alone 5 ms.
-    script = (
-        "import sys; sys.path.append({!r}); import hgfleet.ssh.authorized_keys; print(*sys.modules)"
-    )
+    modules = "import hgfleet.ssh.authorized_keys"
+    script = f"import sys; sys.path.append({{!r}}); {modules}; print(*sys.modules)"
     root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-IS", "-c", script.format(root)],
