@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy import machine
+from deploy import fitness
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -150,7 +150,7 @@ def _state(message: Mapping[str, Any]) -> HostState:
         is_drained=bool(host["drained"]),
         formats=host["formats"],
         primary=str(message["primary"]),
-        unfit=tuple(machine.problems(machine.parse(message["machine"]), _reason(message["sudo"]))),
+        unfit=tuple(fitness.problems(fitness.parse(message["machine"]), _reason(message["sudo"]))),
         arrival=dict(message["arrival"]),
     )
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "ansible"))
 
 from deploy import decide, run  # noqa: E402
 from deploy.decide import DeployError, HostState, Result  # noqa: E402
-from deploy.machine import Machine  # noqa: E402
+from deploy.fitness import Machine  # noqa: E402
 
 FIT = Machine("debian 13", 0.2, {"/": 5 << 30}, [])
 

@@ -6,23 +6,19 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import machine  # noqa: E402
+from bootstrap import ROOT
+from deploy import fitness
 
 GIB = 1 << 30
-FIT = machine.Machine("debian 13", 0.3, {"/": GIB, "/srv": 5 * GIB}, [])
+FIT = fitness.Machine("debian 13", 0.3, {"/": GIB, "/srv": 5 * GIB}, [])
 
 
 def test_a_host_as_it_should_be_has_no_problem() -> None:
-    assert machine.problems(FIT, "") == []
-    assert machine.problems(FIT._replace(clock_seconds=-machine.CLOCK_SECONDS), "") == []
+    assert fitness.problems(FIT, "") == []
+    assert fitness.problems(FIT._replace(clock_seconds=-fitness.CLOCK_SECONDS), "") == []
 
 
 @pytest.mark.parametrize(
@@ -37,13 +33,13 @@ def test_a_host_as_it_should_be_has_no_problem() -> None:
     ],
 )
 def test_a_problem_is_named_with_its_figure(change: dict[str, Any], told: str) -> None:
-    (sentence,) = machine.problems(FIT._replace(**change), "")
+    (sentence,) = fitness.problems(FIT._replace(**change), "")
     assert sentence.startswith(told)
 
 
 def test_all_problems_are_told_at_once() -> None:
-    bad = machine.Machine("debian 12", 99, {"/": 0}, ["hg1"])
-    found = machine.problems(bad, "Missing sudo password")
+    bad = fitness.Machine("debian 12", 99, {"/": 0}, ["hg1"])
+    found = fitness.problems(bad, "Missing sudo password")
     assert len(found) == 5
     assert "Missing sudo password" in found[0]
     assert "ANSIBLE_BECOME_PASSWORD_FILE" in found[0]
@@ -54,7 +50,7 @@ def test_a_host_looks_at_itself_with_its_own_python() -> None:
     command = [sys.executable, "-I", str(ROOT / "ansible/deploy/machine.py"), str(time.time() - 90)]
     names = ["localhost", "no-such-host.invalid", "-x", "a" * 300]
     done = subprocess.run([*command, *names], capture_output=True, text=True, check=True)
-    found = machine.parse(json.loads(done.stdout))
+    found = fitness.parse(json.loads(done.stdout))
     assert found.unresolved == names[1:]
     assert 90 <= found.clock_seconds < 120
     assert found.free_bytes["/"] > 0
