@@ -21,8 +21,8 @@ from testing.e2e.command import Result, run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
+    from testing.e2e.service import Service
 
 DENIED: Final = "Permission denied (publickey)"
 """The answer of ssh when the server took no key, for any reason."""
@@ -45,7 +45,7 @@ class Person:
 
     name: str
     key: Path
-    cluster: Cluster
+    cluster: Service
 
     @property
     def ssh_options(self) -> list[str]:

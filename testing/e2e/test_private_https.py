@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from testing.e2e.cluster import Cluster, Page
+    from testing.e2e.cluster import Cluster
     from testing.e2e.command import Result
     from testing.e2e.people import Clone, Person
+    from testing.e2e.service import Page
 
 PRIVATE = "e2e/private"
 # One letter differs, so that the answers can be compared.

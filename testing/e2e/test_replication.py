@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from testing.e2e.cluster import Cluster, Page
+    from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host
     from testing.e2e.people import Client, Clone, Person
+    from testing.e2e.service import Page
 
 PRIVATE: Final = "e2e/private"
 HEARTBEAT_SECONDS: Final = 15

@@ -12,14 +12,12 @@ import bootstrap
 from attestation import Attestation, Figures
 from bootstrap import CACHE
 
-from testing.runner import plan, record
 from testing.runner.outcome import repeated_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from testing.runner.outcome import Outcome
-    from testing.runner.sittings import Sittings
 
 RELEASE = CACHE / "release/last.json"
 
@@ -49,20 +47,6 @@ def begin() -> str:
 def now() -> str:
     """Return the time in ISO 8601."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def record_whole(sittings: Sittings) -> str:
-    """Write the record of a whole run into the tree, and its attestation; return a sentence."""
-    if begin() != sittings.tree:
-        return "no record: files changed during the run. A whole run is one of the final tree"
-    try:
-        found = sittings.summed(now(), release(), plan.WHOLE)
-        key = os.environ.get(attestation.KEY_VARIABLE, "")
-        written = attestation.write(found, key)
-        path = record.write_whole(found)
-    except (bootstrap.SetupError, OSError) as error:
-        return f"no record: {error}"
-    return f"the whole has passed. Commit {path}. ./deploy accepts this tree: {written}"
 
 
 def attest(tree: str, outcomes: Sequence[Outcome], walls: Mapping[str, float]) -> str:

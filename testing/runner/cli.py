@@ -18,7 +18,7 @@ from testing.runner.outcome import Failure, Outcome, chosen, summary
 from testing.runner.preparation import Preparation
 from testing.runner.processors import group_of_run
 from testing.runner.selection import report, select
-from testing.runner.sittings import Sittings
+from testing.runner.sittings import Sittings, record_whole
 from testing.tools import pace
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _end_of_whole(records: Records, *, ended_now: bool) -> int:
             say("run-tests", "these tiers have passed on this tree")
         say("run-tests", f"the whole has left: {', '.join(left)}. Next sitting: ./run-tests --all")
         return 0
-    say("run-tests", attestation.record_whole(records.sittings))
+    say("run-tests", record_whole(records.sittings))
     return 0
 
 

@@ -8,16 +8,18 @@ tree, on which nothing has passed yet.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import attestation
+import bootstrap
 from attestation import Figures
 from bootstrap import CACHE
 
-from testing.runner import record
-from testing.runner.attestation import figures
+from testing.runner import plan, record
+from testing.runner.attestation import begin, figures, now, release
 from testing.runner.outcome import MOST_REPEATED, Outcome, repeated_of
 
 if TYPE_CHECKING:
@@ -140,3 +142,17 @@ class Sittings:
 
 def _passed(data: Mapping[str, Mapping[str, object]]) -> Passed:
     return Passed(attestation.figures(data["figures"]), tuple(str(t) for t in data["repeated"]))
+
+
+def record_whole(sittings: Sittings) -> str:
+    """Write the record of a whole run into the tree, and its attestation; return a sentence."""
+    if begin() != sittings.tree:
+        return "no record: files changed during the run. A whole run is one of the final tree"
+    try:
+        found = sittings.summed(now(), release(), plan.WHOLE)
+        key = os.environ.get(attestation.KEY_VARIABLE, "")
+        written = attestation.write(found, key)
+        path = record.write_whole(found)
+    except (bootstrap.SetupError, OSError) as error:
+        return f"no record: {error}"
+    return f"the whole has passed. Commit {path}. ./deploy accepts this tree: {written}"

@@ -9,7 +9,6 @@ import attestation
 import pytest
 from attestation import Figures
 
-from testing.runner import attestation as runner
 from testing.runner import plan, record, selection, sittings, worktree
 from testing.runner.outcome import Failure, Outcome
 from testing.runner.sittings import Sittings
@@ -251,7 +250,7 @@ def test_the_record_of_the_whole_has_all_sittings(
     found.tier_ended("lint", GOOD, 3.0)
     unit = [Outcome("unit", "pytest", passed=5, repeated=[Failure("x", "E   late")])]
     again(tmp_path / "whole").tier_ended("unit", unit, 4.0)
-    said = runner.record_whole(again(tmp_path / "whole"))
+    said = sittings.record_whole(again(tmp_path / "whole"))
     assert "Commit" in said
     whole = attestation.parse((tmp_path / "tested/whole.json").read_text())
     assert whole.tiers == {"lint": Figures(2, 0, 0, 3.0), "unit": Figures(5, 0, 0, 4.0)}
@@ -259,5 +258,5 @@ def test_the_record_of_the_whole_has_all_sittings(
     assert attestation.path_of(TREE).exists()
     (tmp_path / "tested/whole.json").unlink()
     monkeypatch.setattr(attestation, "tree_of", lambda: OTHER)
-    assert "files changed" in runner.record_whole(again(tmp_path / "whole"))
+    assert "files changed" in sittings.record_whole(again(tmp_path / "whole"))
     assert not (tmp_path / "tested/whole.json").exists()
