@@ -1,8 +1,8 @@
 """Cost of an idle backup, and of one repository as of a time, on a host of the cluster.
 
     ./cluster up
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/backup.py
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/backup.py --repositories 100
+    python -m testing.bench.backup
+    python -m testing.bench.backup --repositories 100
 
 Made-up repositories are copied to the first host of the group `backup` that takes pushes, into a
 folder of their own, and backed up to the cluster's store of backups with the host's own account,
@@ -28,8 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import repos
-
+from testing.bench import repos
 from testing.e2e.cluster import Cluster
 from testing.e2e.conftest import environment
 

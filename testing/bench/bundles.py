@@ -1,8 +1,8 @@
 """Clone bundles: a run against a shell loop, a run with nothing to do, and the cost of a clone.
 
-    python testing/bench/bundles.py --versitygw BINARY             # everything, with the bars
-    python testing/bench/bundles.py --versitygw BINARY run idle    # some of it
-    python testing/bench/bundles.py --versitygw BINARY clone --repository PATH
+    python -m testing.bench.bundles --versitygw BINARY             # everything, with the bars
+    python -m testing.bench.bundles --versitygw BINARY run idle    # some of it
+    python -m testing.bench.bundles --versitygw BINARY clone --repository PATH
 
 Both sides use the same hg, the same versitygw (the object store of the cluster, here on a loopback
 port) and the same made-up repositories, in one run.
@@ -36,8 +36,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hgfleet.bundles.plan import Action
 from testing.bench.bundles_clone import bench_clone

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from replication_site import TOLD
-
 from hgfleet.pushlog import record
+from testing.bench.replication_site import TOLD
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import mirrors_of
 

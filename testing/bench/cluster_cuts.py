@@ -19,16 +19,14 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from cluster_client import REPOSITORIES, SECONDS, Client
-
+from testing.bench.cluster_client import REPOSITORIES, SECONDS, Client
 from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cluster_client import Push, Site
-
+    from testing.bench.cluster_client import Push, Site
     from testing.e2e.host import Host
     from testing.e2e.people import Clone
 

@@ -1,7 +1,7 @@
 """The time of each kind of ./deploy over SSH, on blank machines made for it.
 
     ./cluster build --tests
-    PYTHONPATH=docker .venv/bin/python -m testing.bench.deploy [--plain]
+    python -m testing.bench.deploy [--plain]
 
 The site is that of production-small.example on four containers; with `--plain` the run that finds
 nothing to change is measured without Ansible's accelerator too. `seconds` are those of the

@@ -1,7 +1,7 @@
 """Kills of ./deploy at random moments, each followed by the same command to its end.
 
     ./cluster build --tests
-    PYTHONPATH=docker .venv/bin/python -m testing.bench.deploy_kills [--kills 20] [--seed 1]
+    python -m testing.bench.deploy_kills [--kills 20] [--seed 1]
 
 The site is that of production-small.example on four blank containers, deployed over SSH. Runs bring
 it in turn from one release to another, and a repository more. Each gets SIGKILL, with all of its

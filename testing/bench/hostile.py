@@ -1,12 +1,12 @@
 """Hostile requests against time, memory and the answers of others, on the running cluster.
 
     ./cluster up
-    python testing/bench/hostile.py                            # all phases, and one table
-    python testing/bench/hostile.py --phase tokens --phase partial     # some of them
-    python testing/bench/hostile.py --phase alone --only revset
-    python testing/bench/hostile.py --phase at-once --every 5          # a fifth of the cases
-    python testing/bench/hostile.py --phase alone --outcomes alone.json
-    python testing/bench/hostile.py --phase at-once --outcomes alone.json   # tries none alone again
+    python -m testing.bench.hostile                            # all phases, and one table
+    python -m testing.bench.hostile --phase tokens --phase partial     # some of them
+    python -m testing.bench.hostile --phase alone --only revset
+    python -m testing.bench.hostile --phase at-once --every 5          # a fifth of the cases
+    python -m testing.bench.hostile --phase alone --outcomes alone.json
+    python -m testing.bench.hostile --phase at-once --outcomes alone.json   # tries none alone again
 
 | phase         | hostile requests                              | others                          |
 | ------------- | --------------------------------------------- | ------------------------------- |
@@ -49,12 +49,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "docker")) if path not in sys.path]
+from bootstrap import SetupError
 
-from bootstrap import SetupError  # noqa: E402
-
-from testing.bench import (  # noqa: E402
+from testing.bench import (
     hostile_archives,
     hostile_at_once,
     hostile_groups,
@@ -63,11 +60,11 @@ from testing.bench import (  # noqa: E402
     hostile_site,
     hostile_witness,
 )
-from testing.bench.hostile_bars import exit_code, table  # noqa: E402
-from testing.bench.hostile_cases import cases  # noqa: E402
-from testing.bench.hostile_groups import Outcome  # noqa: E402
-from testing.e2e.cluster import Cluster  # noqa: E402
-from testing.e2e.conftest import environment  # noqa: E402
+from testing.bench.hostile_bars import exit_code, table
+from testing.bench.hostile_cases import cases
+from testing.bench.hostile_groups import Outcome
+from testing.e2e.cluster import Cluster
+from testing.e2e.conftest import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The history whose archives fail, each in another way.
 
-    python testing/bench/hostile_failing.py REPOSITORY MEMORY_BYTES
+    python -m testing.bench.hostile_failing REPOSITORY MEMORY_BYTES
 
 Runs with any Python that has Mercurial; `hostile.py --phase failing` sends it to a host. It fills
 an empty repository, leaves one that it has filled as it is, and prints the changeset of each way as

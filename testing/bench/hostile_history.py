@@ -1,6 +1,6 @@
 """The history that hostile requests meet: many changesets, a wide folder, large files.
 
-    python testing/bench/hostile_history.py REPOSITORY CHANGESETS
+    python -m testing.bench.hostile_history REPOSITORY CHANGESETS
 
 Runs with any Python that has Mercurial; `hostile.py` sends it to a host. It writes revlogs
 in one transaction: 100,000 changesets take two and a half minutes on a busy machine, where

@@ -115,7 +115,7 @@ def around(cluster: Cluster, work: Callable[[Prepared], T]) -> T:
     and the next `./cluster up` repairs the hosts.
     """
     failure: BaseException | None = None
-    with undisturbed("testing/bench/hostile.py"):
+    with undisturbed("testing.bench.hostile"):
         try:
             put_back(cluster)
             result = work(make(cluster))

@@ -1,7 +1,7 @@
 """The key lookup at a site's size: 10,000 people with 2 keys each, on the cluster's own hosts.
 
-    python testing/bench/keys.py                  # a table, and whether the bar is met
-    python testing/bench/keys.py --people 100000
+    python -m testing.bench.keys                  # a table, and whether the bar is met
+    python -m testing.bench.keys --people 100000
 
 Two throw-away directory servers are started, one on the directory's host and one on the ssh host.
 They have the configuration of the cluster's own (schema, indexes, access rules, TLS), made-up
@@ -35,13 +35,10 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "docker")]
-
-from hgfleet.directory import publickey  # noqa: E402
-from testing.bench.firewall import opened  # noqa: E402
-from testing.e2e.cluster import Cluster  # noqa: E402
-from testing.e2e.conftest import environment  # noqa: E402
+from hgfleet.directory import publickey
+from testing.bench.firewall import opened
+from testing.e2e.cluster import Cluster
+from testing.e2e.conftest import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

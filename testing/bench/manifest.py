@@ -1,7 +1,7 @@
 """Processor time of one manifest request on a site with many published objects.
 
-    python testing/bench/manifest.py            # 30,000 objects; with the bar
-    python testing/bench/manifest.py --objects 1000 --requests 50
+    python -m testing.bench.manifest            # 30,000 objects; with the bar
+    python -m testing.bench.manifest --objects 1000 --requests 50
 
 A request is `?cmd=clonebundles_manifest` to an hgweb of this process, which has answered one
 before: hgweb, core's command, the settings, the health of endpoints, the findings of the entries'
@@ -21,14 +21,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from hgfleet.bundles.manifest import Entry  # noqa: E402
-from hgfleet.steering.order import Endpoint  # noqa: E402
-from testing.integration.steering.site import REPOSITORY, SteeredSite  # noqa: E402
-from testing.integration.support.store import NOW  # noqa: E402
-from testing.integration.web.support import ask  # noqa: E402
+from hgfleet.bundles.manifest import Entry
+from hgfleet.steering.order import Endpoint
+from testing.integration.steering.site import REPOSITORY, SteeredSite
+from testing.integration.support.store import NOW
+from testing.integration.web.support import ask
 
 BAR_SECONDS: Final = 0.005
 ENTRIES: Final = 5

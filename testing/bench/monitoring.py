@@ -1,8 +1,8 @@
 """Cost of all monitoring on each host of the cluster, while nothing else happens.
 
     ./cluster up
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/monitoring.py --seconds 300
+    python -m testing.bench.monitoring
+    python -m testing.bench.monitoring --seconds 300
 
 Counted are the exporter, the writer of metrics and the upload of the journal of each host; on the
 monitoring host also Prometheus, Alertmanager, the blackbox exporter, the receivers of journals, and

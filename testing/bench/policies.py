@@ -1,6 +1,6 @@
 """What the policies of a repository cost a push.
 
-    .venv/bin/python testing/bench/policies.py [--files N] [--rounds N]
+    python -m testing.bench.policies [--files N] [--rounds N]
 
 A repository of N files (default 20,000) gets pushes of 1 and of 1,000 changesets with three files
 each, over `hg serve --stdio`, without any policy and with all of them and two rules. Printed is the

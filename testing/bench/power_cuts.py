@@ -13,25 +13,21 @@ import asyncio
 import re
 import shutil
 import subprocess
-import sys
 import time
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from replication_site import until
-
 from hgfleet.pushlog import log_file
 from hgfleet.replication import lifting, repository_fences
+from testing.bench.replication_site import until
 from testing.integration.support import site as host_site
 
 if TYPE_CHECKING:
-    from replication_site import ReplicatedSite
+    from pathlib import Path
 
     from hgfleet.replication.repository_fences import Fenced
+    from testing.bench.replication_site import ReplicatedSite
 
 BEFORE: Final = 4
 """Pushes before the cut."""

@@ -1,7 +1,7 @@
 """Promotion: how long a site whose primary is gone takes no push.
 
     eval "$(./cluster env)"
-    PYTHONPATH=.:docker python testing/bench/promotion.py
+    python -m testing.bench.promotion
 
 Stops the primary of the running cluster while clients push, promotes the standby, and pushes there
 until it takes one; then looks for every push that a client was told is recorded, starts the former

@@ -1,8 +1,8 @@
 """Pulls: the cost for the server, with pull bundles and without.
 
-    python testing/bench/pull.py                     # 10,000 changesets, 500 newer; with the bar
-    python testing/bench/pull.py --changesets 2000 --newer 200
-    python testing/bench/pull.py --repository PATH   # a real one; its last changesets are the newer
+    python -m testing.bench.pull                     # 10,000 changesets, 500 newer; with the bar
+    python -m testing.bench.pull --changesets 2000 --newer 200
+    python -m testing.bench.pull --repository PATH   # a real one; its last changesets are the newer
 
 Both sides serve the same made-up repository with the same hg and differ in `hgfleet.pullbundles`
 alone. The clients are new clones through a clone bundle with all but the newer changesets, clones
@@ -37,23 +37,23 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from hgfleet.bundles.config import Config  # noqa: E402
-from hgfleet.bundles.pipeline import Pipeline  # noqa: E402
-from hgfleet.bundles.plan import Refresh  # noqa: E402
-from hgfleet.bundles.pullbundle_chain import Limits  # noqa: E402
-from hgfleet.core.report import Report  # noqa: E402
-from hgfleet.objectstore.settings import Store  # noqa: E402
-from testing.bench.bundles_clone import cpu_of  # noqa: E402
-from testing.bench.bundles_site import HG, Site, environment, free_port, server  # noqa: E402
-from testing.bench.repos import Size, append, generate  # noqa: E402
+from hgfleet.bundles.config import Config
+from hgfleet.bundles.pipeline import Pipeline
+from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.pullbundle_chain import Limits
+from hgfleet.core.report import Report
+from hgfleet.objectstore.settings import Store
+from testing.bench.bundles_clone import cpu_of
+from testing.bench.bundles_site import HG, Site, environment, free_port, server
+from testing.bench.repos import Size, append, generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ROOT: Final = Path(__file__).resolve().parents[2]
+
 BAR: Final = 0.2
+GETBUNDLE: Final = "testing.bench.pull_getbundle"
 SIDES: Final = {"live": "no", "pull bundles": "yes"}
 HGRC: Final = f"""
 [extensions]
@@ -159,11 +159,10 @@ class Bench:
         """Return the CPU seconds of the answer that a clone of the bundle pulls, by side."""
         heads = self.hg("-R", self.root / "first", "log", "-r", "heads(all())", "-T", "{node} ")
         common = ",".join(heads.split())
-        script = ROOT / "testing/bench/pull_getbundle.py"
         found = {}
         for side, switch in SIDES.items():
             done = subprocess.run(
-                [sys.executable, script, self.source, switch, str(rounds), common],
+                [sys.executable, "-m", GETBUNDLE, self.source, switch, str(rounds), common],
                 env=self.env,
                 capture_output=True,
                 text=True,

@@ -1,6 +1,6 @@
 """Server CPU of the wire command getbundle in process, without the start of a process.
 
-    python testing/bench/pull_getbundle.py REPOSITORY yes|no ROUNDS COMMON
+    python -m testing.bench.pull_getbundle REPOSITORY yes|no ROUNDS COMMON
 
 Prints the median of the rounds in seconds, and the changesets of the answer. `yes` answers with
 pull bundles, `no` without, and an answer of the other sort is an error; COMMON are the heads of the
@@ -16,17 +16,13 @@ import statistics
 import sys
 import time
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from mercurial import bundle2, changegroup, exchange, extensions, hg, node, util
+from mercurial import ui as uimod
+from mercurial import wireprotov1server as server
 
-from mercurial import bundle2, changegroup, exchange, extensions, hg, node, util  # noqa: E402
-from mercurial import ui as uimod  # noqa: E402
-from mercurial import wireprotov1server as server  # noqa: E402
-
-from hgfleet.admission import prepared  # noqa: E402
+from hgfleet.admission import prepared
 
 if TYPE_CHECKING:
     from hgfleet.admission.prepared import Prepared

@@ -1,7 +1,7 @@
 """Questions about pushes, asked of the web part: 100,000 pushes in one repository.
 
-    python testing/bench/pushlog.py                # a table, and whether the bar is met
-    python testing/bench/pushlog.py --pushes 10000
+    python -m testing.bench.pushlog                # a table, and whether the bar is met
+    python -m testing.bench.pushlog --pushes 10000
 
 A repository with a changeset a push is made, with its push log and the index of that. Then the
 application of the web part is asked as a WSGI server asks it, each time another question, so that
@@ -19,22 +19,19 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
 os.environ["HGRCPATH"] = ""
 
-from mercurial import hg, metadata, node  # noqa: E402
-from mercurial import ui as ui_module  # noqa: E402
+from mercurial import hg, metadata, node
+from mercurial import ui as ui_module
 
-from hgfleet.pushlog import index, index_step  # noqa: E402
-from testing.integration.web.support import Site, ask  # noqa: E402
-from testing.unit.pushlog_lines import START_MS, Chain  # noqa: E402
+from hgfleet.pushlog import index, index_step
+from testing.integration.web.support import Site, ask
+from testing.unit.pushlog_lines import START_MS, Chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

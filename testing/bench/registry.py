@@ -1,7 +1,7 @@
 """Processor time of a registry with many user repositories: `repo create`, /healthz, the list.
 
-    python testing/bench/registry.py                     # 10,000 repositories; with the bars
-    python testing/bench/registry.py --repositories 1000 --rounds 20
+    python -m testing.bench.registry                     # 10,000 repositories; with the bars
+    python -m testing.bench.registry --repositories 1000 --rounds 20
 
 `repo create` is the part under the lock of the dynamic registry: read, check, change, write. The
 web worker is one in process whose registry has been read. The first list of repositories after a
@@ -30,16 +30,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from hgfleet.core.principal import Principal  # noqa: E402
-from hgfleet.registry import dynamic_update  # noqa: E402
-from hgfleet.registry.compiled import dump_compiled, load_compiled  # noqa: E402
-from hgfleet.registry.entry import Entry  # noqa: E402
-from hgfleet.registry.model import Namespace, Registry  # noqa: E402
-from hgfleet.selfservice import rules  # noqa: E402
-from testing.integration.web.support import Site, ask  # noqa: E402
+from hgfleet.core.principal import Principal
+from hgfleet.registry import dynamic_update
+from hgfleet.registry.compiled import dump_compiled, load_compiled
+from hgfleet.registry.entry import Entry
+from hgfleet.registry.model import Namespace, Registry
+from hgfleet.selfservice import rules
+from testing.integration.web.support import Site, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

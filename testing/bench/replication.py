@@ -1,8 +1,8 @@
 """Replication: how late mirrors show a push, and what replication costs.
 
-    python testing/bench/replication.py                      # every part, and a table
-    python testing/bench/replication.py lag restart          # some of them
-    python testing/bench/replication.py --seconds 20 --repositories 1000 idle
+    python -m testing.bench.replication                      # every part, and a table
+    python -m testing.bench.replication lag restart          # some of them
+    python -m testing.bench.replication --seconds 20 --repositories 1000 idle
 
 Primary, mirrors and broker are processes of this machine (`replication_site.py`), so they share its
 processors with the clients. The table has the load of the machine during each part.
@@ -29,9 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from replication_site import (
+from testing.bench.replication_site import (
     BARE,
     DURABLE_NO,
     ON_A_PRIMARY,

@@ -1,9 +1,9 @@
 """Pushes to the cluster while sessions, daemons, whole hosts and networks go at random.
 
     ./cluster up
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py           # 300 pushes
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py --seed 7
-    PYTHONPATH=.:docker .venv/bin/python testing/bench/replication_cluster.py --outage 300
+    python -m testing.bench.replication_cluster           # 300 pushes
+    python -m testing.bench.replication_cluster --seed 7
+    python -m testing.bench.replication_cluster --outage 300
 
 Clients push over SSH to the primary of the local cluster. Meanwhile sessions of hg, the relay, the
 appliers and the broker are killed (kill -9), containers of the primary, the mirrors and the broker
@@ -41,13 +41,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from cluster_client import SECONDS, Client, Site
-from cluster_cuts import CutClient
-from random_faults import RandomFaults
-from replication_site import TOLD
-
+from testing.bench.cluster_client import SECONDS, Client, Site
+from testing.bench.cluster_cuts import CutClient
+from testing.bench.random_faults import RandomFaults
+from testing.bench.replication_site import TOLD
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.conftest import environment
@@ -57,8 +54,7 @@ from testing.faults.support import has_booted, stopped, unplugged
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from random_faults import Kind
-
+    from testing.bench.random_faults import Kind
     from testing.e2e.host import Host
 
 CLIENTS: Final = 4

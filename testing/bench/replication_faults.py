@@ -1,7 +1,7 @@
 """Pushes while processes are killed at random: no acknowledged push may be lost.
 
-    python testing/bench/replication_faults.py                       # 300 pushes
-    python testing/bench/replication_faults.py --pushes 1000 --seed 7
+    python -m testing.bench.replication_faults                       # 300 pushes
+    python -m testing.bench.replication_faults --pushes 1000 --seed 7
 
 Clients push to a primary with two mirrors and a broker (`replication_site.py`), while hg sessions,
 the relay, the appliers and the broker are killed (kill -9) and the broker hangs, at points that the
@@ -12,7 +12,7 @@ session was killed pushes again. A push is acknowledged when its client was told
 Then the power of the primary is cut: the store of a repository is put back by one to three records,
 and other pushes follow (`power_cuts.py`).
 
-    python testing/bench/replication_faults.py --pushes 0 --cuts 36  # the power cuts, all of them
+    python -m testing.bench.replication_faults --pushes 0 --cuts 36  # the power cuts, all of them
 
 Bars: every acknowledged push is in the push log of the primary and of each mirror, `verify` finds
 all repositories equal, chains are valid, and the push logs cover all changesets. Of
@@ -35,21 +35,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import power_cuts
-from random_faults import RandomFaults
-from replication_site import LOGGED, TOLD, ReplicatedSite, load, until
-
 from hgfleet.pushlog import log_file
 from hgfleet.replication import repository_fences
 from hgfleet.replication.source_client import SourceClient
 from hgfleet.replication.verify import Finding, Verification
+from testing.bench import power_cuts
+from testing.bench.random_faults import RandomFaults
+from testing.bench.replication_site import LOGGED, TOLD, ReplicatedSite, load, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from random_faults import Kind
+    from testing.bench.random_faults import Kind
 
 HG: Final = (sys.executable, "-m", "mercurial")
 CLIENTS: Final = 3

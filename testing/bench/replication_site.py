@@ -19,23 +19,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "docker")) if path not in sys.path]
 os.environ["HGRCPATH"] = ""
 
-from hgfleet.pushlog import log_file  # noqa: E402
-from hgfleet.pushlog.record import FIRST, Heads, Record  # noqa: E402
-from hgfleet.replication import log_reader  # noqa: E402
-from hgfleet.replication.outbox import Position  # noqa: E402
-from hgfleet.replication.positions import Positions  # noqa: E402
-from testing.integration.support import hosts, site  # noqa: E402
-from testing.integration.support.applier_process import ApplierProcess  # noqa: E402
-from testing.integration.support.broker import Broker  # noqa: E402
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.record import FIRST, Heads, Record
+from hgfleet.replication import log_reader
+from hgfleet.replication.outbox import Position
+from hgfleet.replication.positions import Positions
+from testing.integration.support import hosts, site
+from testing.integration.support.applier_process import ApplierProcess
+from testing.integration.support.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.replication.settings import Settings
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 MIRRORS: Final = ("hgweb1", "hgweb2")
 PATIENCE_SECONDS: Final = 300.0

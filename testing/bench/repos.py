@@ -1,7 +1,7 @@
 """Made-up repositories: the same seed and size give the same changesets, node for node.
 
-    python testing/bench/repos.py DESTINATION --changesets 2000 --seed 1
-    python testing/bench/repos.py --kept --changesets 100000       # says where; made once
+    python -m testing.bench.repos DESTINATION --changesets 2000 --seed 1
+    python -m testing.bench.repos --kept --changesets 100000       # says where; made once
 
 A history that makes servers work: a tree of files in folders, edits of several sizes, topic
 branches that are merged back, named branches, tags, bookmarks. No working copy, no subprocess; it

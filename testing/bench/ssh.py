@@ -1,7 +1,7 @@
 """A whole `hg id ssh://...` over the cluster's SSH against a plain sshd, side by side.
 
     ./cluster up
-    PYTHONPATH=docker .venv/bin/python -m testing.bench.ssh
+    python -m testing.bench.ssh
 
 Both sides run on the ssh host of the cluster, from the same sshd, the same release's hg and the
 same repository, with the same key exchange and host key. The difference is the cost of the service:

@@ -1,8 +1,8 @@
 """Standing cost of the prober: processor time in rounds without any change.
 
-    python testing/bench/steering_idle.py                    # 60 objects, as on a small site
-    python testing/bench/steering_idle.py --objects 30000    # and the bar of one round
-    python testing/bench/steering_idle.py --rounds 40 --interval 3
+    python -m testing.bench.steering_idle                    # 60 objects, as on a small site
+    python -m testing.bench.steering_idle --objects 30000    # and the bar of one round
+    python -m testing.bench.steering_idle --rounds 40 --interval 3
 
 The store of the bench is a process of its own, so that only the prober's time counts. Rounds follow
 one another without a pause; the share of a processor is that of rounds every `--interval` seconds.
@@ -21,15 +21,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from hgfleet.bundles.manifest import Entry, render  # noqa: E402
-from hgfleet.steering import probe  # noqa: E402
-from hgfleet.steering.config import Config  # noqa: E402
-from hgfleet.steering.order import Endpoint  # noqa: E402
-from hgfleet.steering.selection import ROUNDS  # noqa: E402
-from testing.integration.support.store import NOW, Store  # noqa: E402
+from hgfleet.bundles.manifest import Entry, render
+from hgfleet.steering import probe
+from hgfleet.steering.config import Config
+from hgfleet.steering.order import Endpoint
+from hgfleet.steering.selection import ROUNDS
+from testing.integration.support.store import NOW, Store
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -1,8 +1,8 @@
 """Storage formats: zlib against zstd, and the cost of an upgrade.
 
-    python testing/bench/storage.py                          # 10,000 changesets
-    python testing/bench/storage.py --changesets 100000      # the repository is made once, and kept
-    python testing/bench/storage.py --repository PATH        # a copy of a real one
+    python -m testing.bench.storage                          # 10,000 changesets
+    python -m testing.bench.storage --changesets 100000      # the repository is made once, and kept
+    python -m testing.bench.storage --repository PATH        # a copy of a real one
 
 Makes a repository as Mercurial made them before 2016, upgrades a copy by `hgfleet storage upgrade`
 and another one by `hg debugupgraderepo --run`, and prints the table of the first, both times, and
@@ -22,14 +22,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from hgfleet.core.report import Report
+from hgfleet.core.text import size
+from hgfleet.storage import place
+from hgfleet.storage.upgrade import Fleet, Upgrade, table
+from testing.bench.repos import OLD_FORMAT, Size, kept
 
-from hgfleet.core.report import Report  # noqa: E402
-from hgfleet.core.text import size  # noqa: E402
-from hgfleet.storage import place  # noqa: E402
-from hgfleet.storage.upgrade import Fleet, Upgrade, table  # noqa: E402
-from testing.bench.repos import OLD_FORMAT, Size, kept  # noqa: E402
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 HG: Final = Path(sys.executable).with_name("hg")
 HGRC: Final = f"""

@@ -1,6 +1,6 @@
 """Memory and time of clones over HTTP, and who has the memory: the web worker or another process.
 
-    python testing/bench/streams.py [--changesets 20000] [--rounds 3]
+    python -m testing.bench.streams [--changesets 20000] [--rounds 3]
 
 One worker of gunicorn serves a made-up repository. A client takes the answer of `getbundle` as it
 comes, and drops it: a clone, a clone of a client that has the first changeset, and a pull of
@@ -26,18 +26,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from mercurial import hg
+from mercurial import ui as uimod
 
-from mercurial import hg  # noqa: E402
-from mercurial import ui as uimod  # noqa: E402
-
-from hgfleet.registry.compiled import dump_compiled  # noqa: E402
-from hgfleet.registry.model import Registry, Repository  # noqa: E402
-from testing.bench import repos  # noqa: E402
+from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.model import Registry, Repository
+from testing.bench import repos
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PATH: Final = "team/project"
 SAMPLE_SECONDS: Final = 0.02

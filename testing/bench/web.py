@@ -1,7 +1,7 @@
 """The web part against Mercurial's own hgwebdir, under the same WSGI server, in one run.
 
-    python testing/bench/web.py                      # made-up repository, both sides, the bars
-    python testing/bench/web.py --url https://127.0.0.1:8443/hgfleet --ca ca.pem   # a running site
+    python -m testing.bench.web                      # made-up repository, both sides, the bars
+    python -m testing.bench.web --url https://127.0.0.1:8443/hgfleet --ca ca.pem   # a running site
 
 Both sides get the same gunicorn command line, the same unix socket, the same configuration of
 Mercurial and the same clients: processes that write requests to sockets and read the answers. Each
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from http_load import Count, Endpoint, load
+from testing.bench.http_load import Count, Endpoint, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ def prepare(folder: Path, changesets: int, seed: int) -> dict[str, dict[str, str
         subprocess.run(
             [
                 sys.executable,
-                str(HERE / "repos.py"),
+                *("-m", "testing.bench.repos"),
                 str(destination),
                 "--changesets",
                 str(size),

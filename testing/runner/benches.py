@@ -1,7 +1,7 @@
 """The tier `bench`: a smoke of every benchmark, with small numbers, so that each can be run.
 
     eval "$(./cluster env)"
-    PYTHONPATH=docker .venv/bin/python -m testing.runner.benches NAME         # one smoke by hand
+    .venv/bin/python -m testing.runner.benches NAME         # one smoke by hand
 
 Small numbers measure nothing: a bar of seconds or of a ratio that is missed is no failure of a
 smoke, and the benchmark's own command judges it. A bar that counts lost or wrong answers holds for
@@ -37,11 +37,10 @@ TRACEBACK: Final = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Bench:
-    """How a benchmark is run short. `as_module` ones share names with packages beside them."""
+    """How a benchmark is run short."""
 
     arguments: str = ""
     counts: bool = False
-    as_module: bool = False
 
 
 SMOKES: Final[Mapping[str, Bench]] = {
@@ -68,9 +67,9 @@ SMOKES: Final[Mapping[str, Bench]] = {
     "keys": Bench("--people 50 --rounds 1 --lookups 5"),
     "monitoring": Bench("--seconds 10"),
     "replication_cluster": Bench("--pushes 10", counts=True),
-    "ssh": Bench("--runs 2", as_module=True),
+    "ssh": Bench("--runs 2"),
     # Blank machines.
-    "deploy_kills": Bench("--kills 1", counts=True, as_module=True),
+    "deploy_kills": Bench("--kills 1", counts=True),
 }
 
 LEFT_OUT: Final[Mapping[str, str]] = {
@@ -128,9 +127,7 @@ PATH: Final = os.pathsep.join(str(ROOT / folder) for folder in ("", "docker", "a
 def command(name: str, bench: Bench, versitygw: str) -> list[str]:
     """Return the command of a smoke."""
     arguments = [word.format(versitygw=versitygw) for word in bench.arguments.split()]
-    if bench.as_module:
-        return [sys.executable, "-m", f"{FOLDER.replace('/', '.')}.{name}", *arguments]
-    return [sys.executable, f"{FOLDER}/{name}.py", *arguments]
+    return [sys.executable, "-m", f"{FOLDER.replace('/', '.')}.{name}", *arguments]
 
 
 def is_failure(bench: Bench, code: int, output: str) -> bool:

@@ -54,12 +54,12 @@ def test_a_smoke_fails_by_an_error_or_a_bar_that_counts(
 
 def test_a_smoke_is_run_as_the_benchmark_says() -> None:
     assert benches.command("pull", Bench("--rounds 1"), "")[1:] == [
-        "testing/bench/pull.py",
+        "-m",
+        "testing.bench.pull",
         "--rounds",
         "1",
     ]
-    assert benches.command("ssh", Bench(as_module=True), "")[1:] == ["-m", "testing.bench.ssh"]
-    assert benches.command("x", Bench("--versitygw {versitygw}"), "/a b")[2:] == [
+    assert benches.command("x", Bench("--versitygw {versitygw}"), "/a b")[3:] == [
         "--versitygw",
         "/a b",
     ]
