@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy.batches import Batch, order  # noqa: E402
+from deploy.batches import Batch, order
 
 SITE = {
     "proxy1": ["proxy", "release"],

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy.check import held_seconds, problems, slowness  # noqa: E402
+from deploy.check import held_seconds, problems, slowness
 
 NEW = "0.1.0-bbbbbbbbbbbb"
 LOOK = {"inactive": [], "release": NEW, "running": {"hgfleet-web.service": NEW}, "held": {}}

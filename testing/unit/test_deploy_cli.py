@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attestation import Attestation, Figures
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import (  # noqa: E402
+from deploy import (
     attested,
     books,
     cli,
@@ -28,12 +24,14 @@ from deploy import (  # noqa: E402
     verify,
     ways,
 )
-from deploy.decide import HostState, Result  # noqa: E402
+from deploy.decide import HostState, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from deploy import history
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TREE = "a" * 40
 OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deploy import decide, run
+from deploy.decide import DeployError, HostState, Result
+from deploy.fitness import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import decide, run  # noqa: E402
-from deploy.decide import DeployError, HostState, Result  # noqa: E402
-from deploy.fitness import Machine  # noqa: E402
 
 FIT = Machine("debian 13", 0.2, {"/": 5 << 30}, [])
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from deploy import formats, run
+from deploy.decide import DeployError
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "ansible"), str(ROOT / "docker")]
+from hgfleet.auth import token_file
+from hgfleet.core.formats import FORMATS
+from hgfleet.pushlog import record
+from hgfleet.registry import compiled, user_repositories
+from hgfleet.replication import messages
 
-from deploy import formats, run  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
-
-from hgfleet.auth import token_file  # noqa: E402
-from hgfleet.core.formats import FORMATS  # noqa: E402
-from hgfleet.pushlog import record  # noqa: E402
-from hgfleet.registry import compiled, user_repositories  # noqa: E402
-from hgfleet.replication import messages  # noqa: E402
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ONE = {"tokens": {"writes": 1, "reads": [1]}}
 BRIDGE = {"tokens": {"writes": 1, "reads": [1, 2]}}

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attestation
 import pytest
 from attestation import Attestation, Figures
+from deploy import attested, cli, gate
+from deploy.decide import DeployError
 
 from testing.runner import attestation as runner
 from testing.runner.outcome import Failure, Outcome
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import attested, cli, gate  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TREE, OTHER = "a" * 40, "b" * 40
 PASSED = Attestation(

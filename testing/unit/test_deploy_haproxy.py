@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from testing import loading
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
+haproxy = loading.module("ansible/deploy/haproxy.py")
 
-from deploy.haproxy import Server, parse, unfinished  # noqa: E402
 
 STAT = """\
 # pxname,svname,qcur,qmax,scur,smax,slim,stot,status,weight,
@@ -21,19 +18,21 @@ web,BACKEND,0,0,3,4,410,100,UP,1,
 
 
 def test_the_servers_of_the_web_are_read() -> None:
-    assert parse(STAT) == {
-        "hgweb1": Server(True, 2),
-        "hgweb2": Server(False, 1),
-        "hg1": Server(True, 0),
+    assert haproxy.parse(STAT) == {
+        "hgweb1": haproxy.Server(True, 2),
+        "hgweb2": haproxy.Server(False, 1),
+        "hg1": haproxy.Server(True, 0),
     }
 
 
 def test_a_host_is_away_without_health_and_without_clients() -> None:
-    servers = parse(STAT)
+    servers = haproxy.parse(STAT)
     names = ["hgweb1", "hgweb2", "unknown"]
-    assert unfinished("away", servers, names) == ["hgweb1", "hgweb2"]
-    assert unfinished("away", {"hgweb2": Server(False, 0)}, names) == []
+    assert haproxy.unfinished("away", servers, names) == ["hgweb1", "hgweb2"]
+    assert haproxy.unfinished("away", {"hgweb2": haproxy.Server(False, 0)}, names) == []
 
 
 def test_a_host_is_back_with_health() -> None:
-    assert unfinished("back", parse(STAT), ["hgweb1", "hgweb2", "unknown"]) == ["hgweb2"]
+    assert haproxy.unfinished("back", haproxy.parse(STAT), ["hgweb1", "hgweb2", "unknown"]) == [
+        "hgweb2"
+    ]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from bootstrap import Step  # noqa: E402
-from deploy import lease, run  # noqa: E402
+from bootstrap import Step
+from deploy import lease, run
 
 SITE = run.Site("production", Path("production/hosts.yml"))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from deploy import look
+
+from testing import loading
+
+look = loading.module("ansible/deploy/look.py")
 
 
 def test_units_of_the_service_and_debians_that_serve_it_are_needed() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deploy import packages
+from testing import loading
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+packages = loading.module("ansible/deploy/packages.py")
 
 SIMULATED = """\
 NOTE: This is only a simulation!

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import plan, run  # noqa: E402
-from deploy.decide import DeployError, Result  # noqa: E402
+from deploy import plan, run
+from deploy.decide import DeployError, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     from deploy.run import Site
+
+ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "proxy1": ["base", "proxy"],

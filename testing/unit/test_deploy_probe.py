@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import probe  # noqa: E402
+from testing import loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+probe = loading.module("ansible/deploy/probe.py")
 
 HEAD = "1" * 40
 TRUTH: list[dict[str, Any]] = [

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
+from testing import loading
 
-from deploy import record  # noqa: E402
+if TYPE_CHECKING:
+    from pathlib import Path
+
+record = loading.module("ansible/deploy/record.py")
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
+from testing import loading
 
-from deploy import restore_mark  # noqa: E402
+restore_mark = loading.module("ansible/deploy/restore_mark.py")
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SERVES = ["hgfleet-sshd.service"]
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import books, roll, run, trees  # noqa: E402
-from deploy.batches import Batch  # noqa: E402
-from deploy.decide import DeployError, HostState  # noqa: E402
-from deploy.ways import Way  # noqa: E402
+from deploy import books, roll, run, trees
+from deploy.batches import Batch
+from deploy.decide import DeployError, HostState
+from deploy.ways import Way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HOSTS = {
     "hg1": ["ssh", "web"],

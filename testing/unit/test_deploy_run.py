@@ -9,12 +9,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from deploy import run
+from deploy.decide import DeployError
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import run  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
 
 OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
 

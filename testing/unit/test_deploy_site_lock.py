@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deploy import history, lease, run
+from deploy.decide import DeployError
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import history, lease, run, site_lock  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
+from testing import loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+site_lock = loading.module("ansible/deploy/site_lock.py")
+
+ROOT = Path(__file__).resolve().parents[2]
 
 OURS, THEIRS = "checkout ours", "checkout theirs"
 
@@ -95,14 +97,14 @@ def test_a_damaged_lock_is_none(folder: Path, text: str) -> None:
 
 def test_of_many_controllers_at_once_one_gets_the_lock(folder: Path) -> None:
     code = (
-        "import base64, json, sys, time; from pathlib import Path; from deploy import site_lock;"
+        "import base64, json, sys, time; from pathlib import Path; import site_lock;"
         "print(json.dumps(site_lock.act(Path(sys.argv[1]), json.loads(sys.argv[2]), time.time())))"
     )
 
     def controller(number: int) -> dict[str, Any]:
         asked = json.dumps(ask("take", str(number), f"checkout {number}"))
         command = [sys.executable, "-c", code, str(folder), asked]
-        done = subprocess.run(command, cwd=ROOT / "ansible", capture_output=True, check=True)
+        done = subprocess.run(command, cwd=ROOT / "ansible/deploy", capture_output=True, check=True)
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from deploy import trees
+from deploy.decide import DeployError
+from deploy.ways import Way
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "ansible"), str(ROOT / "docker")]
-
-from deploy import trees  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
-from deploy.ways import Way  # noqa: E402
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
+from testing import loading
 
-from deploy import truth  # noqa: E402
+truth = loading.module("ansible/deploy/truth.py")
 
 
 @pytest.mark.parametrize(

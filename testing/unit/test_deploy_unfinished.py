@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
+from testing import loading
 
-from deploy import unfinished  # noqa: E402
-from deploy.unfinished import Unit  # noqa: E402
+if TYPE_CHECKING:
+    from pathlib import Path
+
+unfinished = loading.module("ansible/deploy/unfinished.py")
 
 BEGAN = 1_000.5
 
@@ -20,29 +20,29 @@ BEGAN = 1_000.5
 @pytest.mark.parametrize(
     ("unit", "restart", "reload"),
     [
-        (Unit("hgfleet-web.service", 900, 100.0), ["hgfleet-web.service"], []),
-        (Unit("hgfleet-web.service", 1_001, 1_000.9), [], []),
-        (Unit("hgfleet-bundles.timer", 900, 950.0), ["hgfleet-bundles.timer"], []),
-        (Unit("nginx.service", 900, 100.0), [], ["nginx.service"]),
-        (Unit("nginx.service", 900, 950.0), ["nginx.service"], []),
-        (Unit("nginx.service", 1_001, 950.0), [], []),
-        (Unit("slapd.service", 900, 100.0), ["slapd.service"], []),
-        (Unit("hgfleet-web.socket", 900, 100.0), [], []),
+        (unfinished.Unit("hgfleet-web.service", 900, 100.0), ["hgfleet-web.service"], []),
+        (unfinished.Unit("hgfleet-web.service", 1_001, 1_000.9), [], []),
+        (unfinished.Unit("hgfleet-bundles.timer", 900, 950.0), ["hgfleet-bundles.timer"], []),
+        (unfinished.Unit("nginx.service", 900, 100.0), [], ["nginx.service"]),
+        (unfinished.Unit("nginx.service", 900, 950.0), ["nginx.service"], []),
+        (unfinished.Unit("nginx.service", 1_001, 950.0), [], []),
+        (unfinished.Unit("slapd.service", 900, 100.0), ["slapd.service"], []),
+        (unfinished.Unit("hgfleet-web.socket", 900, 100.0), [], []),
         (
-            Unit("hgfleet-web.socket", 900, 950.0),
+            unfinished.Unit("hgfleet-web.socket", 900, 950.0),
             ["hgfleet-web.service", "hgfleet-web.socket"],
             [],
         ),
     ],
 )
 def test_a_unit_older_than_the_run_is_renewed_as_its_program_needs(
-    unit: Unit, restart: list[str], reload: list[str]
+    unit: Any, restart: list[str], reload: list[str]
 ) -> None:
     assert unfinished.renewal([unit], BEGAN) == {"restart": restart, "reload": reload}
 
 
 def test_a_socket_with_new_files_takes_a_service_along_that_this_run_restarted() -> None:
-    units = [Unit("a.socket", 900, 950.0), Unit("a.service", 1_001, 950.0)]
+    units = [unfinished.Unit("a.socket", 900, 950.0), unfinished.Unit("a.service", 1_001, 950.0)]
     assert unfinished.renewal(units, BEGAN)["restart"] == ["a.service", "a.socket"]
 
 
@@ -79,15 +79,15 @@ DropInPaths={missing} {file}
 @pytest.mark.parametrize(
     ("block", "values", "expected"),
     [
-        (SERVICE, {"state": "active", "type": "notify"}, Unit("a.service", 900, 950.0)),
+        (SERVICE, {"state": "active", "type": "notify"}, unfinished.Unit("a.service", 900, 950.0)),
         (SERVICE, {"state": "active", "type": "oneshot"}, None),
         (SERVICE, {"state": "inactive", "type": "notify"}, None),
-        (TIMER, {}, Unit("a.timer", 900, 950.0)),
+        (TIMER, {}, unfinished.Unit("a.timer", 900, 950.0)),
         ("", {}, None),
     ],
 )
 def test_units_are_read_from_what_systemctl_shows(
-    tmp_path: Path, block: str, values: dict[str, str], expected: Unit | None
+    tmp_path: Path, block: str, values: dict[str, str], expected: Any
 ) -> None:
     file = tmp_path / "a.service"
     file.touch()

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import validate  # noqa: E402
-from deploy.decide import DeployError  # noqa: E402
+from deploy import validate
+from deploy.decide import DeployError
 
 PARTS = {
     "base",

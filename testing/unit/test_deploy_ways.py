@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import ways  # noqa: E402
-from deploy.ways import Later, Way  # noqa: E402
+from deploy import ways
+from deploy.ways import Later, Way
 
 FIRST = Way("0.1.0-aaaaaaaaaaaa", "tree1", "site1")
 SECOND = Way("0.1.0-bbbbbbbbbbbb", "tree2", "site2")

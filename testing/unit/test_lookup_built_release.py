@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleError
+from localcluster import release
+
+from testing import loading
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docker"))
-
-from localcluster import release  # noqa: E402
-
-from testing import loading  # noqa: E402
 
 LAST = {"version": "0.1.0-bbb", "archive": "/c/b.tar.gz", "versitygw": "/c/versitygw-b"}
 

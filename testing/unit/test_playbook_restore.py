@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from deploy import history
+
+from testing import loading
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ansible"))
 
-from deploy import history, site_lock  # noqa: E402
+site_lock = loading.module("ansible/deploy/site_lock.py")
 
-BEGUN, LOCKED, ENDED = (
-    f"ansible/playbooks/restore_{name}.yml" for name in ("begun", "locked", "ended")
-)
+BEGUN = "ansible/playbooks/restore_begun.yml"
+LOCKED = "ansible/playbooks/restore_locked.yml"
+ENDED = "ansible/playbooks/restore_ended.yml"
 
 
 def trusted(value: Any) -> Any:

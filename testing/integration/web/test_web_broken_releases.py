@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deploy import check
 
+from testing import loading
 from testing.rolls.releases import BROKEN, Broken
-
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "ansible"))
-
-from deploy import check, probe  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from testing.conftest import WaitFor
     from testing.integration.web.support import Site
+
+ROOT = Path(__file__).parents[3]
+
+probe = loading.module("ansible/deploy/probe.py")
 
 STARTING = [broken for broken in BROKEN if broken.name != "nostart"]
 
