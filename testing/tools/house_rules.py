@@ -10,7 +10,8 @@ Likewise `ignore_errors` and linters switched off by a comment. The result of a 
 
 The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
 are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may run at
-the same time share nothing (`sharing.py`).
+the same time share nothing (`sharing.py`). Programs that Ansible sends to hosts import nothing of
+ours (`host_programs.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from testing.tools import imports, lengths, sharing
+from testing.tools import host_programs, imports, lengths, sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,6 +114,7 @@ def template_problems(text: str) -> Iterator[tuple[int, str]]:
 def check(top: Path) -> list[str]:
     """Check a repository; returns a line per problem, and fails if there is nothing to check."""
     result = [*imports.problems(top), *lengths.problems(top), *sharing.problems(top)]
+    result += host_programs.problems(top)
     count = 0
     for folder in ("tasks", "handlers"):
         for path in sorted(top.glob(f"ansible/roles/*/{folder}/**/*.yml")):
