@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from deploy import cli, only, run, trees, ways
+from deploy.decide import DeployError, HostState
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "ansible"), str(ROOT / "docker")]
-
-from deploy import cli, only, run, trees, ways  # noqa: E402
-from deploy.decide import DeployError, HostState  # noqa: E402
-
 ROLES = ROOT / "ansible/roles"
 
 
