@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pytest
 
 from hgfleet.core import trace
-from testing.tools.pace import Deadline
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """States of a site, and how each is backed up: `states.toml`, the one place that declares them.
 
-The table in docs/architecture.md is generated from it (`testing/tools/state_table.py`), and a run
-backs up the paths of those states that the parts of its host have.
+The table in docs/architecture.md is generated from it (`controller/checks/state_table.py`), and a
+run backs up the paths of those states that the parts of its host have.
 """
 
 from __future__ import annotations

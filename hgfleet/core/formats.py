@@ -1,7 +1,7 @@
 """Formats of the state that outlives a release: the format it writes, and all that it reads.
 
 The build writes them to `formats.json` of the release (`docker/release/assemble.sh`), and
-`./deploy` refuses a release from which there is no way back (`ansible/deploy/formats.py`). A new
+`./deploy` refuses a release from which there is no way back (`controller/deploy/formats.py`). A new
 format takes two releases: the first reads both formats and still writes the old format, the second
 writes the new format. Caches are not listed: a release that cannot read a cache rebuilds it.
 """

@@ -1,7 +1,7 @@
 """Fields of the log lines about pushes, clones and requests; docs/logs.md has them as a table.
 
 A name means the same in every part. Durations are in seconds and sizes in bytes, unless the name
-ends in another unit. `testing/unit/test_logs_schema.py` compares the names with the code and with
+ends in another unit. `testing/unit/logs/test_schema.py` compares the names with the code and with
 the templates of the proxy and nginx.
 """
 

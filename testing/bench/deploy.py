@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from localcluster import release
-
+from controller.cluster import release
 from testing.deploys.releases import second_release
 from testing.deploys.small import small_site
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from localcluster import release
-
+from controller.cluster import release
 from testing.deploys.releases import second_release, version_of
 from testing.deploys.small import small_site
 

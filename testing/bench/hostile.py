@@ -49,8 +49,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import SetupError
-
+from controller.bootstrap import SetupError
 from testing.bench import (
     hostile_archives,
     hostile_at_once,

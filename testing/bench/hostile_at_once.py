@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import VENV
-
+from controller.bootstrap import VENV
 from testing.bench import hostile_groups, hostile_site
 from testing.bench.hostile_bars import NONE, Bar, times
 from testing.bench.hostile_cases import Case

@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from localcluster.lock import undisturbed
-
+from controller.cluster.lock import undisturbed
 from testing.e2e.mirrors import mirrors_of, wait_for_absence, wait_for_use
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from mercurial import ui as ui_module
 
 from hgfleet.pushlog import index, index_step
 from testing.integration.web.support import Site, ask
-from testing.unit.pushlog_lines import START_MS, Chain
+from testing.support.pushlog_lines import START_MS, Chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

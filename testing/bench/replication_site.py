@@ -251,7 +251,7 @@ class ReplicatedSite:
         """Push one changeset; return how it ended, its output in one.
 
         The real hg runs at both ends. With `program`, that hg serves, and the client is a fork
-        that costs the machine little (`testing/tools/prefork.py`).
+        that costs the machine little (`testing/support/prefork.py`).
         """
         environment = self.client_environment()
         export = (

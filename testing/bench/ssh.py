@@ -35,8 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import VENV
-
+from controller.bootstrap import VENV
 from testing.bench.firewall import opened
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until

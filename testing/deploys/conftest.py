@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from localcluster import release
 
+from controller.cluster import release
 from testing.deploys.small import small_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
 
 

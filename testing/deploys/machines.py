@@ -7,9 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import bootstrap
-from bootstrap import ROOT, run
-from localcluster import inotify
+from controller import bootstrap
+from controller.bootstrap import ROOT, run
+from controller.cluster import inotify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import bootstrap
-from bootstrap import run
+from controller import bootstrap
+from controller.bootstrap import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-import bootstrap
 import yaml
-from bootstrap import ROOT, VENV, run
-from localcluster import images
 
+from controller import bootstrap
+from controller.bootstrap import ROOT, VENV, run
+from controller.cluster import images
 from testing.deploys.machines import ACCOUNT, ADMIN_PORTS, Machines
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import Result, wait_until

@@ -6,8 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from localcluster import settings
-
+from controller.cluster import settings
 from testing.deploys.site import Site
 
 if TYPE_CHECKING:

@@ -17,13 +17,12 @@ from testing.e2e.cluster import Cluster
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import is_equal, mirrors_of, wait_for_use
 from testing.rolls.clients import Clients
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
 
 pytestmark = pytest.mark.slow

@@ -27,8 +27,7 @@ from testing.e2e.mirrors import is_equal, log_of, mirrors_of, wait_for_use
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
     from testing.e2e.cluster import Cluster
     from testing.e2e.host import Host

@@ -14,13 +14,12 @@ import pytest
 from testing.deploys.releases import second_release, version_of
 from testing.deploys.site import SECONDS_FOR_A_DEPLOY
 from testing.e2e.command import wait_until
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
     from testing.e2e.command import Result
 

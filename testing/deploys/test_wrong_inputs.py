@@ -9,8 +9,7 @@ import pytest
 from testing.deploys.wrong_inputs import CASES, Wrong, without_traces
 
 if TYPE_CHECKING:
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
 
 pytestmark = pytest.mark.slow

@@ -14,21 +14,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import VENV, run
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from localcluster import images
 
+from controller.bootstrap import VENV, run
+from controller.cluster import images
 from testing.deploys.machines import ACCOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from localcluster.release import Release
-
+    from controller.cluster.release import Release
     from testing.deploys.site import Site
 
 ALL: Final = "group_vars/all"

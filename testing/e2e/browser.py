@@ -75,10 +75,9 @@ def page(url: str) -> str:
 
 def main() -> None:
     """Write a picture of each dashboard."""
-    from bootstrap import ROOT
-
+    from controller.bootstrap import ROOT
+    from controller.checks import dashboards
     from testing.e2e.conftest import environment
-    from testing.tools import dashboards
 
     folder = ROOT / "docs/pictures"
     folder.mkdir(exist_ok=True)

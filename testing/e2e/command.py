@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from testing.tools import pace
-from testing.tools.pace import Deadline
+from testing.support import pace
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: fl
     """Return the first true answer of `probe`; fail with its last answer when the time is over.
 
     A probe may raise AssertionError or OSError for "not yet". The seconds are those of a quiet
-    machine (`testing/tools/pace.py`).
+    machine (`testing/support/pace.py`).
     """
     deadline = Deadline(seconds)
     while True:
@@ -90,7 +90,7 @@ def run(
 ) -> Result:
     """Run a command to its end. One that takes longer is a failure.
 
-    The seconds are those of a quiet machine (`testing/tools/pace.py`).
+    The seconds are those of a quiet machine (`testing/support/pace.py`).
     """
     begin = time.monotonic()
     shown = shlex.join(command)

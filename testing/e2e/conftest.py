@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from bootstrap import ROOT, VENV, SetupError
-from localcluster import images, release
-from localcluster.cluster import INVENTORY
-from localcluster.lock import undisturbed
 
+from controller.bootstrap import ROOT, VENV, SetupError
+from controller.cluster import images, release
+from controller.cluster.cluster import INVENTORY
+from controller.cluster.lock import undisturbed
 from testing.e2e.cluster import Cluster
 from testing.e2e.command import run, wait_until
 from testing.e2e.host import Host
@@ -40,12 +40,12 @@ from testing.e2e.lane import (  # noqa: F401  hooks of pytest
 )
 from testing.e2e.people import Client, Directory, Person
 from testing.e2e.prometheus import Prometheus
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from localcluster.marks import Mark
+    from controller.cluster.marks import Mark
 
 BEGUN = pytest.StashKey[str]()
 NETWORK = tuple(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from bootstrap import STATE
-from localcluster.marks import Mark
 
+from controller.bootstrap import STATE
+from controller.cluster.marks import Mark
 from testing.e2e import well
 from testing.e2e.cluster import Cluster
 from testing.e2e.turns import RESOURCES, PartScheduling, Turns, order, wants_of

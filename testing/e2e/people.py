@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bootstrap import VENV
-
+from controller.bootstrap import VENV
 from testing.e2e.command import Result, run
 
 if TYPE_CHECKING:

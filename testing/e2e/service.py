@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-import bootstrap
-from bootstrap import ROOT, VENV
-
+from controller import bootstrap
+from controller.bootstrap import ROOT, VENV
 from testing.e2e.command import Result, run, wait_until
 from testing.e2e.host import Host, Journals, RequestLog, SessionLog
 

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
+from controller.checks import dashboards
 from testing.e2e import browser
 from testing.e2e.command import wait_until
-from testing.tools import dashboards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

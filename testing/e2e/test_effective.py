@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.checks.goldens import once
 from testing.effective.reading import FOLDER, pages
-from testing.tools.goldens import once
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster

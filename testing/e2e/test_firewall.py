@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testing import loading
+from controller.tests.hosts import members
 from testing.e2e.command import run
 from testing.e2e.ports import CLOSED, TCP, UDP, listeners, reached
-from testing.runner.hosts import members
+from testing.support import loading
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from bootstrap import ROOT
+
+from controller.bootstrap import ROOT
 
 if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
-from bootstrap import ROOT
 
+from controller.bootstrap import ROOT
 from testing.e2e.command import wait_until
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ import pytest
 
 from testing.e2e.command import Result, run, wait_until
 from testing.e2e.people import Person, basic
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

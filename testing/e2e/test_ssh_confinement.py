@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.e2e.command import wait_until
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

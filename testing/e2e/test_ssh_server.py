@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bootstrap import ROOT, VENV
 
+from controller.bootstrap import ROOT, VENV
 from testing.e2e.command import run
 
 if TYPE_CHECKING:

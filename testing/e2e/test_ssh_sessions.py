@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from bootstrap import ROOT
 
+from controller.bootstrap import ROOT
 from testing.e2e.command import Result, wait_until
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

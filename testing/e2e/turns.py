@@ -3,7 +3,7 @@
 Three rules make workers safe, and keep them busy:
 
 1. Tests of one part of `PARTS` run in one worker, in their order: they change the same repositories
-   and people. A file that is in no part is a part of its own. `testing/tools/sharing.py`
+   and people. A file that is in no part is a part of its own. `controller/checks/sharing.py`
    refuses anything that two parts change.
 2. A test marked `alone` or `disruptive` has the cluster to itself: it reads all that a host logs,
    compares a host before and after, or stops parts of the service. These tests run after all

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from controller.checks.goldens import once
+from controller.checks.goldens.once import Host, Text
 from testing.effective import clean
 from testing.effective.parts import PARTS
-from testing.tools.goldens import once
-from testing.tools.goldens.once import Host, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from bootstrap import STATE
 
+from controller.bootstrap import STATE
 from testing.e2e.command import wait_until
 from testing.e2e.turns import Turns
 from testing.faults.support import SECONDS_TO_RECOVER, Faults, all_answer

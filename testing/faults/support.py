@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from testing.e2e.command import Result, run, wait_until
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from bootstrap import ROOT
 
+from controller.bootstrap import ROOT
 from testing.e2e.command import run, wait_until
 from testing.e2e.prometheus import IN_TIME
 from testing.e2e.status import last, page, probe

@@ -11,8 +11,8 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from localcluster import images
 
+from controller.cluster import images
 from testing.e2e.command import run, wait_until
 from testing.faults.support import paused, stopped
 

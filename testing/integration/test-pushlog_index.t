@@ -12,7 +12,7 @@ A log of pushes that is made elsewhere, and a way to look at the index:
   $ log() {
   >   python -c 'import pathlib, sys
   > sys.path[:0] = [sys.argv[1]]
-  > from testing.unit.pushlog_lines import Chain, node_of
+  > from testing.support.pushlog_lines import Chain, node_of
   > chain = Chain(pathlib.Path("tool/.hg/store/pushlog"))
   > for number in range(int(sys.argv[2])):
   >     chain.push(node_of(number))' "$TOP" "$1"

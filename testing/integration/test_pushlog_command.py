@@ -11,7 +11,7 @@ from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import index_step
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
-from testing.unit.pushlog_lines import Chain, node_of
+from testing.support.pushlog_lines import Chain, node_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from hgfleet.directory.person_state import PersonState
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.schema import parse
 from hgfleet.ssh import people_daemon
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from localcluster import settings
-from localcluster.lock import undisturbed
 from testinfra import backend
 
+from controller.cluster import settings
+from controller.cluster.lock import undisturbed
 from testing.site import machine
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from bootstrap import ROOT, controller_environment
+
+from controller.bootstrap import ROOT, controller_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import bootstrap
 import pytest
-from bootstrap import ROOT
 
+from controller import bootstrap
+from controller.bootstrap import ROOT
 from testing.deploys.releases import second_release, version_of
 from testing.e2e.command import run
 from testing.e2e.mirrors import mirrors_of, wait_for_use

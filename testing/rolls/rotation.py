@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import bootstrap
 import yaml
-from bootstrap import ROOT
 
+from controller import bootstrap
+from controller.bootstrap import ROOT
 from testing.e2e.command import run
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from localcluster import cluster as life
-from localcluster import images, release, settings
 
+from controller.cluster import cluster as life
+from controller.cluster import images, release, settings
 from testing.e2e.command import wait_until
 from testing.e2e.mirrors import REPOSITORY, SECONDS, log_of, mirrors_of, wait_for_use
 from testing.e2e.people import basic
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 PLAYBOOK: Final = "ansible/playbooks/restore-primary.yml"
 FROM_BACKUP: Final = "ansible/playbooks/restore.yml"
 SITE: Final = "ansible/site.yml"
-BACKUP_ALONE: Final = "ansible/playbooks/restored_host.yml"
+BACKUP_ALONE: Final = "ansible/playbooks/internal/restored_host.yml"
 """The part of it that knows no mirror."""
 HG: Final = "runuser -u hg -- /opt/hgfleet/current/bin/hg"
 PUSHED: Final = ("e2e/backup", "e2e/push", "e2e/replication", "e2e/sessions")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from bootstrap import ROOT
 
+from controller.bootstrap import ROOT
 from testing.e2e.command import wait_until
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from bootstrap import VENV
-
+from controller.bootstrap import VENV
 from testing.e2e.command import Result, run
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import bootstrap
 import pytest
 import testinfra
 import testinfra.backend
 from testinfra.backend.ssh import SshBackend
 
+from controller import bootstrap
 from testing.site import machine
 from testing.site.client import Client
 

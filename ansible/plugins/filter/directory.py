@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     Entry = dict[str, list[str]]
 
-# The types of hgfleet.directory.publickey; testing/unit/test_filter_directory.py compares them.
+# The types of hgfleet.directory.publickey; testing/unit/ansible/test_filter_directory.py compares
+# them.
 KEY_TYPES = (
     "ssh-ed25519",
     "sk-ssh-ed25519@openssh.com",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ from hgfleet.backup.restic import Restic
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 from testing.integration.support.ssh_store import PRUNER, Store, make_key
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

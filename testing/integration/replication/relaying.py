@@ -14,7 +14,7 @@ from hgfleet.pushlog.record import hash_of
 from hgfleet.replication import messages
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
-from testing.tools.pace import Deadline
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

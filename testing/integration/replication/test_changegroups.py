@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.replication.changegroups import Changegroups
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     import subprocess

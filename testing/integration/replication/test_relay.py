@@ -34,7 +34,7 @@ from testing.integration.replication.relaying import (
     until,
 )
 from testing.integration.support.broker import Broker
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

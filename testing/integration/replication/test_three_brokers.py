@@ -23,7 +23,7 @@ from testing.integration.replication.secured import (
     configuration,
 )
 from testing.integration.support.broker import Broker, free_port
-from testing.tools.pace import Deadline
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -33,7 +33,7 @@ from hgfleet.webhooks import (
 from hgfleet.webhooks.daemon import Daemon
 from hgfleet.webhooks.letters import Letter, Letters
 from testing.integration.replication.relaying import SECONDS, end, until
-from testing.tools.pace import Deadline
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

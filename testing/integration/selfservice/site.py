@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.registry import user_repositories
 from hgfleet.registry.model import Namespace, Registry, Settings, build
 from testing.integration.support import site
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from hgfleet.registry.entry import Entry

@@ -16,7 +16,7 @@ from hgfleet.hg.store_size import BLOCK
 from hgfleet.registry import repository_sizes, size_reservations
 from testing.integration.selfservice.site import BOB, slow_hg
 from testing.integration.support.site import HGEXT
-from testing.tools import pace
+from testing.support import pace
 
 if TYPE_CHECKING:
     from testing.conftest import WaitFor

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hgfleet.registry.model import Settings, build
 from hgfleet.storage import place
 from testing.integration.support import site
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from pathlib import Path

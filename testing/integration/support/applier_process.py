@@ -21,7 +21,7 @@ from nats.js.api import StreamConfig
 
 from hgfleet.replication import messages
 from hgfleet.replication.messages import PushMessage
-from testing.tools.pace import Deadline
+from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from hgfleet.core import identity
 from hgfleet.registry import dynamic_update
 from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def server(environment: Mapping[str, str]) -> prefork.Server:
 
 
 def program() -> Path:
-    """Return an hg that starts fast (testing/tools/prefork.py), until this process ends."""
+    """Return an hg that starts fast (testing/support/prefork.py), until this process ends."""
     return server(environment(Path(os.devnull))).program
 
 

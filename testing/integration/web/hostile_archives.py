@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from testing.bench import hostile_failing
 from testing.bench.hostile_failing import FAR, GONE
 from testing.integration.web.support import Site, ask, environ_of
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application

@@ -16,7 +16,7 @@ from hgfleet.registry.compiled import dump_compiled
 from hgfleet.registry.model import Registry, Repository
 from hgfleet.web.app import Application
 from hgfleet.web.settings import Settings
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from hgfleet.admission import queue
 from testing.integration.support.site import HG
 from testing.integration.web.support import HGRC, Site
 from testing.integration.web.test_web_clients import gunicorn
-from testing.tools import pace, prefork
+from testing.support import pace, prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testing.integration.web.support import PROJECT, Site, ask
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deploy import check
 
-from testing import loading
+from controller.deploy import check
 from testing.rolls.releases import BROKEN, Broken
+from testing.support import loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 
-probe = loading.module("ansible/deploy/probe.py")
+probe = loading.module("ansible/on_host/probe.py")
 
 STARTING = [broken for broken in BROKEN if broken.name != "nostart"]
 

@@ -21,7 +21,7 @@ import pytest
 from hgfleet.core import identity
 from hgfleet.registry import dynamic_update
 from testing.integration.web.support import HGRC, Site
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 from mercurial import changelog
 
 from testing.integration.web.support import PROJECT, Site, ask
-from testing.tools import prefork
+from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 from hgfleet.pushlog import index, index_step, view
 from hgfleet.web import pushlog_query
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
-from testing.unit.pushlog_lines import IDENTITY, START_MS, Chain, node_of
+from testing.support.pushlog_lines import IDENTITY, START_MS, Chain, node_of
 
 if TYPE_CHECKING:
     from pathlib import Path

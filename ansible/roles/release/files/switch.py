@@ -72,7 +72,7 @@ def switch(
                 path.with_name(f"{path.name}.next").replace(path)
         link.replace(releases / "current")
     held = round(time.monotonic() - begin, 3)
-    # For the summary of a deploy (`ansible/deploy/look.py`).
+    # For the summary of a deploy (`ansible/on_host/look.py`).
     (sessions / "held").write_text(json.dumps({"release": version, "seconds": held}))
     return held
 

@@ -1,0 +1,72 @@
+"""The attestation of this checkout, for the gate: options, files and git."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller import attestation, bootstrap
+from controller.bootstrap import Step
+from controller.deploy import gate
+from controller.deploy.decide import DeployError
+
+if TYPE_CHECKING:
+    import argparse
+
+SIGNERS = "allowed_signers"
+"""A file beside hosts.yml, as ssh-keygen(1) has it under ALLOWED SIGNERS.
+
+A site that has one takes no attestation that none of its keys signed.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the gate."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--attestation",
+        metavar="FILE",
+        type=Path,
+        help="the attestation of a ./run-tests elsewhere, its signature FILE.sig beside it",
+    )
+    group.add_argument(
+        "--untested",
+        metavar="REASON",
+        type=_reason,
+        help="deploy a tree that did not pass ./run-tests; the reason is kept in the deploy log",
+    )
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return " ".join(text.split())
+
+
+def judge(inventory: Path, options: argparse.Namespace) -> gate.Verdict:
+    """Say whether this checkout passed ./run-tests; `inventory` is the folder of the site."""
+    try:
+        tree = attestation.tree_of()
+        found = gate.Found()
+        if options.untested is None:
+            found = read(tree, options.attestation, inventory / SIGNERS)
+    except bootstrap.SetupError as error:
+        tree, found = "", gate.Found(problem=str(error))
+    verdict = gate.judge(tree, found, options.untested)
+    Step.say("tests", verdict.said)
+    return verdict
+
+
+def read(tree: str, named: Path | None, signers: Path) -> gate.Found:
+    """Read an attestation: the file that was named, else the one of this tree on this machine."""
+    path = named or attestation.path_of(tree)
+    try:
+        found = attestation.parse(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if named:
+            raise DeployError(f"There is no attestation {named}.", gate.WAY_OUT) from None
+        return gate.Found()
+    except (OSError, ValueError) as error:
+        raise DeployError(f"{path} is no attestation: {error}.", gate.WAY_OUT) from error
+    signer = attestation.signer_of(path, signers) if signers.is_file() else None
+    return gate.Found(found, signer=signer)

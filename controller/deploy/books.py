@@ -1,0 +1,86 @@
+"""Playbooks of the roll as processes, whose output goes to a log or is read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from controller.deploy import decide, run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from controller.deploy.run import Site
+
+FOLDER = run.PLAYBOOKS / "roll"
+CHECKS = 4
+"""Checks of hosts whose only problems pass by themselves.
+
+These are a push on its way to a mirror, and a machine too busy to answer in time.
+"""
+
+BEHIND = "/healthz says 503"
+PASSING = (BEHIND, "wrong data: ", "does not answer: ")
+
+VERDICT_TASK = "Host may be put back"
+"""The task of playbooks/roll/check.yml whose output is what `check` prints."""
+
+
+def play(
+    site: Site, name: str, hosts: Sequence[str], variables: Mapping[str, Any]
+) -> tuple[int, Path]:
+    """Run a playbook of the roll on these hosts; return the exit code and the log."""
+    book = FOLDER / f"{name}.yml"
+    command = site.playbook(book, "--limit", decide.limit_to(hosts))
+    command += ["--extra-vars", json.dumps(variables)]
+    log = run.new_log(site, book.stem)
+    with log.open("w") as output:
+        code = subprocess.call(
+            command, stdout=output, stderr=subprocess.STDOUT, env=run.environment()
+        )
+    return code, log
+
+
+def check(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Run playbooks/roll/check.yml; return `problems` and `held_seconds` of each host."""
+    command = site.playbook(FOLDER / "check.yml", "--limit", decide.limit_to(hosts))
+    command += ["--extra-vars", json.dumps(variables)]
+    env = {**run.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    run.new_log(site, "check").write_text(done.stdout + done.stderr)
+    return verdicts(done.stdout, hosts)
+
+
+def settled(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the verdicts of `check`; what passes by itself is waited for."""
+    found: dict[str, Any] = {}
+    for _ in range(CHECKS):
+        found = check(site, hosts, variables)
+        said = [text for one in found.values() for text in one["problems"]]
+        if not said or not all(text.startswith(PASSING) for text in said):
+            break
+    return found
+
+
+def verdicts(output: str, hosts: Sequence[str]) -> dict[str, Any]:
+    """Read the output of check.yml through the callback ansible.posix.json.
+
+    A host whose check did not come to its end has the words of the task that failed.
+    """
+    found: dict[str, Any] = {}
+    try:
+        plays = json.loads(output[output.index("{") :])["plays"]
+    except ValueError:
+        plays = []
+    for task in (task for play in plays for task in play["tasks"]):
+        for name, answer in task["hosts"].items():
+            if task["task"]["name"] == VERDICT_TASK and answer.get("stdout"):
+                found[name] = json.loads(answer["stdout"])
+            elif answer.get("failed") or answer.get("unreachable"):
+                words = " ".join(str(answer.get("msg", "no reason given")).split())
+                text = f"the check failed at '{task['task']['name']}': {words[:200]}"
+                found.setdefault(name, {"problems": [text], "held_seconds": None})
+    nothing = {"problems": ["it gave no answer to the check"], "held_seconds": None}
+    return {name: found.get(name, nothing) for name in hosts}

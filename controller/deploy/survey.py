@@ -1,0 +1,117 @@
+"""Everything that can be known before a plan: the hosts' states, and every problem of the site."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+from controller import bootstrap
+from controller.bootstrap import ROOT, Step
+from controller.deploy import decide, run, validate
+from controller.deploy.decide import UNKNOWN, DeployError
+from controller.deploy.run import Built
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controller.deploy.decide import HostState
+    from controller.deploy.run import Site
+
+AS_JSON = (
+    "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1])), default=str))"
+)
+"""Python that reads YAML. ./deploy itself runs on a Python without the controller's packages."""
+
+NOT_BUILT = Built("0.0.0-not-built", ROOT / "ansible.cfg", ROOT / "ansible.cfg")
+"""Stands for the release in the roles' checks, which read none of its files."""
+
+
+def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostState]:
+    """Return the states of the hosts; DeployError with all problems of the site if there is one.
+
+    `among` are the hosts that have to answer. The plan of a site whose hosts are all known begins
+    with the roles' checks of their variables; they are run here if there is no such plan.
+    """
+    states = run.read_states(site)
+    known = {name: states.get(name, UNKNOWN) for name in among}
+    inventory = validate.inventory_problems(site.everything, site.variables, run.parts())
+    inventory += refused_registries(site, states)
+    wrong = inventory or any(state.problem or state.unfit for state in known.values())
+    variables: Mapping[str, Sequence[str]] = {}
+    if wrong or not planned or decide.new_hosts(known, site.hosts, among, run.parts()):
+        with Step("preflight", "checking every variable of every role"):
+            variables = refused_variables(site, states)
+    validate.require(
+        validate.Problems(
+            inventory=inventory,
+            away={name: state.problem for name, state in known.items() if state.problem},
+            unfit={name: state.unfit for name, state in known.items()},
+            variables=variables,
+        )
+    )
+    return states
+
+
+def require_same(site: Site, states: Mapping[str, HostState]) -> None:
+    """Refuse to go on if another run changed a host since its state was read.
+
+    A plan and a question take their time; from here on, the lock keeps other runs away.
+    """
+    now = run.read_states(site)
+    others = [
+        name
+        for name, state in states.items()
+        if (state.record, state.current)
+        != ((found := now.get(name, UNKNOWN)).record, found.current)
+    ]
+    if others:
+        raise DeployError(
+            f"Another run changed {decide.joined(others)} since this ./deploy began.",
+            "This one changed nothing. Run the same command again.",
+        )
+
+
+def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, list[str]]:
+    """Return each sentence of a role's preflight that refuses a variable, with its hosts."""
+    command = site.playbook(run.PLAYBOOKS / "variables.yml", "--limit", ",".join(site.hosts))
+    arrivals = {name: state.arrival for name, state in states.items()}
+    command += ["--extra-vars", json.dumps({"preflight_arrivals": arrivals})]
+    env = {**run.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    try:
+        return validate.refusals(done.stdout)
+    except ValueError:
+        said = " ".join((done.stderr + done.stdout).split())[-600:]
+        raise DeployError(f"Checking the variables failed: {said}", run.way_out(said)) from None
+
+
+def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]:
+    """Check every registry that the inventory names; return a sentence for each mistake."""
+    found = []
+    groups = [of["directory_groups"] for of in site.variables.values() if "directory_groups" in of]
+    for path in sorted(_registries(site, states)):
+        checked = _python("-m", "hgfleet", "registry", "check", path)
+        if checked.returncode:
+            found += (checked.stderr + checked.stdout).strip().splitlines()
+            continue
+        Step.say("registry", checked.stdout.strip())
+        content = json.loads(_python("-c", AS_JSON, path).stdout)
+        found += validate.group_problems(content, groups[0] if groups else [])
+    return found
+
+
+def _registries(site: Site, states: Mapping[str, HostState]) -> set[str]:
+    """Return the registries of the site; of a host that does not answer, where it is plain."""
+    folder = str(site.path.parent)
+    raw = {str(of.get("mercurial_registry", "")) for of in site.variables.values()}
+    plain = {text.replace("{{ inventory_dir }}", folder) for text in raw}
+    told = {state.registry for state in states.values()}
+    return {path for path in plain | told if path and "{{" not in path}
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(bootstrap.VENV / "bin/python"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=run.environment(), check=False
+    )

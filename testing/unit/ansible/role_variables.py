@@ -1,0 +1,46 @@
+"""Variables and rules of a role, for tests that evaluate them with Ansible's templar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from ansible.template import trust_as_template
+
+if TYPE_CHECKING:
+    from ansible.template import Templar
+
+ROLES: Final = Path(__file__).resolve().parents[3] / "ansible/roles"
+
+
+def _trusted(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_trusted(one) for one in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def of_role(role: str) -> dict[str, Any]:
+    """Return defaults and vars of a role, whose strings are templates.
+
+    Values of an inventory are data: a template in them is what a test wants to see refused.
+    """
+    found: dict[str, Any] = {}
+    for name in ("defaults", "vars"):
+        found |= yaml.safe_load((ROLES / role / name / "main.yml").read_text("utf-8"))
+    return {key: _trusted(value) for key, value in found.items()}
+
+
+def value(found: Templar, name: str) -> Any:
+    """Return what a variable is."""
+    return found.template(trust_as_template("{{ " + name + " }}"))
+
+
+def refused(found: Templar, role: str, about: str = "", rules: str = "rules") -> str:
+    """Return the sentences of the preflight's rules that do not hold; `about` narrows the rules."""
+    (task,) = yaml.safe_load((ROLES / role / "tasks/preflight.yml").read_text("utf-8"))
+    return " ".join(
+        str(found.template(trust_as_template(rule["otherwise"])))
+        for rule in task["vars"][f"__{role}_{rules}"]
+        if about in rule["otherwise"] and not found.template(trust_as_template(rule["right"]))
+    )

@@ -1,0 +1,166 @@
+"""A roll: hosts that no other host can stand in for, and the steps of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.deploy import books, roll, run, trees
+from controller.deploy.batches import Batch
+from controller.deploy.decide import DeployError, HostState
+from controller.deploy.ways import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[3]
+
+HOSTS = {
+    "hg1": ["ssh", "web"],
+    "hgweb1": ["web"],
+    "hgweb2": ["web"],
+    "proxy1": ["proxy"],
+}
+
+
+@pytest.mark.parametrize(
+    ("batch", "everything", "new", "alone"),
+    [
+        (["hgweb1"], ["hg1", "hgweb1", "hgweb2", "proxy1"], [], False),
+        # The primary serves no readers while there are mirrors, and a new host none yet.
+        (["hgweb1"], ["hg1", "hgweb1", "proxy1"], [], True),
+        (["hgweb1"], ["hg1", "hgweb1", "hgweb2"], ["hgweb2"], True),
+        (["hgweb1", "hgweb2"], ["hg1", "hgweb1", "hgweb2"], [], True),
+        (["hg1"], ["hg1", "proxy1"], [], True),
+        (["hg1"], ["hg1", "hgweb1"], [], False),
+        # A proxy is no web host.
+        (["proxy1"], ["hg1", "proxy1"], [], False),
+    ],
+)
+def test_the_last_web_host_has_no_peer(
+    batch: list[str], everything: list[str], new: list[str], alone: bool
+) -> None:
+    known = {name: HOSTS[name] for name in everything}
+    site = run.Site("production", Path("production/hosts.yml"), known, everything=known)
+    states = dict.fromkeys(everything, HostState(True, primary="hg1"))
+    assert roll.Roll(site, states, {}, new)._has_no_peer(batch) is alone
+
+
+# --- a batch ----------------------------------------------------------------------------------
+
+OLD, NEW = "0.1.0-aaaaaaaaaaaa", "0.1.0-bbbbbbbbbbbb"
+MIRRORS = {
+    "proxy1": ["proxy"],
+    "hgweb1": ["web", "release"],
+    "hgweb2": ["web", "release"],
+    "hg1": ["ssh", "web", "release"],
+}
+
+
+class Ansible:
+    """Notes the runs; books in `failing` fail, and hosts in `ill` have a problem for some looks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[str] = []
+        self.failing: set[str] = set()
+        self.ill: dict[str, int] = {}
+        monkeypatch.setattr(books, "play", self.play)
+        monkeypatch.setattr(books, "settled", self.settled)
+        monkeypatch.setattr(run, "site_playbook", self.site_playbook)
+        monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+        monkeypatch.setattr(trees, "find", lambda _way: None)
+
+    def _end(self, step: str) -> int:
+        self.steps.append(step)
+        return 2 * (step in self.failing)
+
+    def play(self, _site: object, name: str, hosts: Sequence[str], _given: object) -> Any:
+        return self._end(f"{name} {' '.join(hosts)}"), ROOT / "log"
+
+    def settled(self, _site: object, hosts: Sequence[str], _given: object) -> Any:
+        self._end(f"check {' '.join(hosts)}")
+        found = {}
+        for name in hosts:
+            self.ill[name] = self.ill.get(name, 0) - 1
+            problems = ["a unit is failed"] if self.ill[name] >= 0 else []
+            found[name] = {"problems": problems, "held_seconds": 0.5}
+        return found
+
+    def site_playbook(
+        self, _site: object, built: run.Built, hosts: Sequence[str], **_: object
+    ) -> Any:
+        return {}, self._end(f"{built.version} {' '.join(hosts)}"), ROOT / "log"
+
+
+@pytest.fixture
+def ansible(monkeypatch: pytest.MonkeyPatch) -> Ansible:
+    return Ansible(monkeypatch)
+
+
+def rolling(new: Sequence[str] = ()) -> roll.Roll:
+    site = run.Site("production", Path("production/hosts.yml"), MIRRORS, everything=MIRRORS)
+    states = {
+        name: HostState(True, OLD if "release" in groups else "", primary="hg1")
+        for name, groups in MIRRORS.items()
+    }
+    target = roll.Target(run.Built(NEW, None, None), Way(NEW))
+    return roll.Roll(site, states, dict.fromkeys(MIRRORS, target), new, at=1.0)
+
+
+def test_a_batch_is_drained_changed_checked_and_put_back(ansible: Ansible) -> None:
+    one = rolling()
+    one._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps == ["drain hgweb1", f"{NEW} hgweb1", "check hgweb1", "ready hgweb1"]
+    ((name, had, has, _seconds, held),) = one.rows
+    assert (name, had, has, held) == ("hgweb1", OLD, NEW, 0.5)
+
+
+def test_a_host_without_a_release_has_none_in_the_table(ansible: Ansible) -> None:
+    one = rolling()
+    one._change(Batch("proxies", ("proxy1",)))
+    assert ansible.steps[-1] == "ready proxy1"
+    assert [row[1:3] for row in one.rows] == [("-", "-")]
+    assert NEW not in one.summary()
+
+
+def test_a_new_host_is_neither_drained_nor_put_back(ansible: Ansible) -> None:
+    rolling(["hgweb2"])._change(Batch("new", ("hgweb2",)))
+    assert ansible.steps == [f"{NEW} hgweb2", "record hgweb2"]
+
+
+def test_a_batch_that_cannot_be_drained_is_put_back_unchanged(ansible: Ansible) -> None:
+    ansible.failing = {"drain hgweb1"}
+    with pytest.raises(DeployError, match="no host was changed"):
+        rolling()._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps == ["drain hgweb1", "ready hgweb1"]
+
+
+def test_a_batch_that_is_ill_goes_back_and_is_checked_again(ansible: Ansible) -> None:
+    ansible.ill = {"hgweb1": 1}
+    one = rolling()
+    with pytest.raises(DeployError, match=r"a unit is failed[\s\S]*checked and put back"):
+        one._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps[2:] == [
+        "check hgweb1",
+        f"{OLD} hgweb1",
+        "check hgweb1",
+        "ready hgweb1",
+    ]
+    assert one.rows == []
+
+
+def test_a_batch_that_stays_ill_stays_drained(ansible: Ansible) -> None:
+    ansible.ill = {"hgweb1": 9}
+    with pytest.raises(DeployError, match=r"Going back failed too[\s\S]*stay drained"):
+        rolling()._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps[-1] == "drain hgweb1"
+    assert "ready hgweb1" not in ansible.steps
+
+
+def test_a_change_that_fails_is_not_checked_before_it_goes_back(ansible: Ansible) -> None:
+    ansible.failing = {f"{NEW} hgweb1"}
+    with pytest.raises(DeployError, match=r"site.yml failed on hgweb1 \(exit code 2\)"):
+        rolling()._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps[1:3] == [f"{NEW} hgweb1", f"{OLD} hgweb1"]

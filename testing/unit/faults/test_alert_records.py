@@ -1,0 +1,138 @@
+"""Changed records are records of their jobs still, and say what the alerts look for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hgfleet.backup import packs
+from hgfleet.backup import record as backup
+from hgfleet.backup.restic import Check
+from hgfleet.bundles import corruption, record
+from hgfleet.core import counters
+from hgfleet.hg import push_outcome
+from hgfleet.integrity import state
+from hgfleet.probes import history
+from hgfleet.probes.history import History, Result
+from hgfleet.pushlog.record import hash_of, parse
+from hgfleet.steering import health
+from testing.faults import alert_records as records
+from testing.faults.alert_records import DAY, HOUR, document
+from testing.support import pushlog_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_795_440_000.0
+
+
+def test_bundle_jobs_are_late_and_failed() -> None:
+    text = json.dumps(
+        {"format": 1, "started": NOW - 60, "ended": NOW - 50, "failed": 0, "incomplete": 0}
+        | {"repositories": 7, "covered": 7, "oldest": 1.0, "newest": 2.0, "bytes": {"s3-1": 5}}
+    )
+    found = record.parse(document(records.late_bundles)(text, NOW))
+    assert NOW - found.ended > 14 * HOUR
+    assert found.started < found.ended
+    assert found.failed == found.incomplete == found.repositories - found.covered == 1
+    assert found.bytes == {"s3-1": 5}
+
+
+def test_a_bundle_was_corrupt() -> None:
+    text = json.dumps({"format": 1, "places": {"s3-1": 0.0, "s3-2": 0.0}})
+    found = corruption.parse(document(records.corrupt_bundle)(text, NOW))
+    assert NOW - found.pop("s3-1") < DAY
+    assert found == {"s3-2": 0.0}
+
+
+def test_a_verification_is_late_and_found_a_corrupt_repository() -> None:
+    text = json.dumps(
+        {"format": 1, "days": 30, "ended": NOW, "corrupt": 0, "oldest": NOW, "repositories": 5}
+    )
+    found = state.parse_figures(document(records.late_verification)(text, NOW))
+    assert NOW - found.ended > 42 * HOUR
+    assert found.corrupt == 1
+    assert NOW - found.oldest > (found.days + 1) * DAY
+
+
+def test_a_push_was_refused_behind_unrecorded_changes() -> None:
+    text = "accepted 12\naccepted seconds 4.1\n"
+    for count in (1, 2):
+        text = records.unrecorded_pushes(text, NOW)
+        found = push_outcome.of(counters.parse(text))
+        assert found.failed["unrecorded"] == count
+        assert (found.accepted, found.seconds) == (12, 4.1)
+
+
+def test_a_damaged_document_cannot_be_read() -> None:
+    text = json.dumps({"format": 1, "days": 30})
+    with pytest.raises(ValueError, match=r".+"):
+        state.parse_figures(records.damaged(text, NOW))
+
+
+def test_backups_and_drills_are_late_and_failed() -> None:
+    runs = {"started": NOW - 9, "ended": NOW, "failed": {}, "repositories": {"a": {"time": NOW}}}
+    late = records.late_backup(runs, NOW)
+    assert NOW - late["ended"] > 26 * HOUR
+    assert late["started"] < late["ended"]
+    assert len(late["failed"]) == 1
+    assert late["repositories"] == runs["repositories"]
+    assert records.no_backup(runs, NOW) == {}
+    drills = records.late_drills({"a": {"time": NOW, "push_id": 3}, "b": {"time": NOW}}, NOW)
+    assert drills["a"]["push_id"] == 3
+    assert all(one["error"] and NOW - one["time"] > 50 * HOUR for one in drills.values())
+
+
+def test_packs_are_corrupt_and_unread() -> None:
+    known = packs.after(None, 1, Check(packs=(), errors=0), NOW)
+    (late,) = records.late_checks({"hg1": known}, NOW).values()
+    found = packs.checked(late, NOW)
+    assert found.broken == 1
+    assert NOW - found.time > 50 * HOUR
+    assert NOW - found.oldest > 30 * DAY
+
+
+@pytest.mark.parametrize("age", [20, 4000])
+def test_probes_are_late(age: float) -> None:
+    results = (Result(NOW - age - 60, None), Result(NOW - age, 0.5))
+    found = history.parse(
+        document(records.late_probe)(history.dump(History(results=results, uploaded=NOW)), NOW)
+    )
+    assert NOW - found.results[-1].time >= 400
+    assert [one.seconds for one in found.results] == [None, 0.5]
+
+
+def test_a_page_is_late() -> None:
+    text = history.dump(History(results=(Result(NOW, 0.5),), uploaded=NOW))
+    found = history.parse(document(records.late_page)(text, NOW))
+    assert NOW - found.uploaded > 900
+    assert found.results == (Result(NOW, 0.5),)
+
+
+def test_a_prober_is_silent_and_has_found_a_dead_object() -> None:
+    text = health.dump(health.Health(NOW, {"s3-1": health.Condition(True, 3, "")}))
+    found = health.parse(document(records.silent_prober)(text, NOW))
+    assert found is not None
+    assert NOW - found.written > 120
+    assert found.endpoints.keys() == {"s3-1"}
+    lines = health.dump_findings(health.Findings(read={"https://s3-1/bundles/a.hg"})).decode()
+    findings = health.parse_findings(records.dead_object(lines, NOW).encode())
+    assert len(findings.dead) == 1
+    assert len(findings.read) == 1
+
+
+def test_a_push_log_ends_with_another_push_of_the_same_number() -> None:
+    lines = pushlog_records.lines(2)
+    text = "".join(f"{line.decode()}\n" for line in lines)
+    first, last = records.other_push(text, NOW).encode().splitlines()
+    assert first == lines[0]
+    assert parse(last).id == 2
+    assert hash_of(last) != hash_of(lines[1])
+
+
+def test_a_prune_was_refused(tmp_path: Path) -> None:
+    known = {"hg1": {"time": NOW - DAY, "snapshots": [], "refused": ""}}
+    backup.save(tmp_path, backup.PRUNES, records.refused_prune(known, NOW))
+    assert backup.load(tmp_path, backup.PRUNES)["hg1"]["refused"]
