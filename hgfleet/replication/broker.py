@@ -216,3 +216,11 @@ class Broker(Connection):
                         found = await self.stream_api().get_msg(messages.PUSHES, number)
                         subjects.append(found.subject or "")
         return {subject.rpartition(".")[2] for subject in subjects}
+
+    def state(self, refused: str) -> dict[str, object]:
+        """Describe the connection for other programs; `refused` is why it takes no message."""
+        return {
+            "connected": self.ready.is_set(),
+            "problem": self.problem or refused,
+            "warnings": [*filter(None, (*self.warnings, self.objects_problem))],
+        }

@@ -111,11 +111,13 @@ def relay(options: argparse.Namespace) -> int:
 
 def serve(settings: Settings) -> None:
     """Run the relay until SIGTERM or SIGINT."""
-    from hgfleet.replication import document_watch
+    from hgfleet.replication import document_watch, former_terms
     from hgfleet.replication.relay import Relay
 
     told = say_of("relay")
-    service.run(Relay(settings, told, background=[document_watch.watch]).run(), told)
+    name_former = former_terms.settle
+    relay = Relay(settings, told, name_former=name_former, background=[document_watch.watch])
+    service.run(relay.run(), told)
 
 
 def source(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import files, systemd
 from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import required_copy
-from hgfleet.replication import former_terms, messages, outbox, visibility
+from hgfleet.replication import messages, outbox, visibility
 from hgfleet.replication.announcer import Announcer
 from hgfleet.replication.broker import Broker, BrokerError
 from hgfleet.replication.changegroups import Changegroups
@@ -60,6 +60,8 @@ REFUSED_SECONDS: Final = 1.0
 class Relay:
     """The relay of a primary. `background` are further tasks that run as long as it does.
 
+    `name_former` is called when the brokers have confirmed this primary (`former_terms.settle`).
+
     A session is not told that replication is down within `settle_seconds` (default: a lease) of a
     start of the relay or of a change of the broker: a restart is over by then, or else the mirrors
     that lost the broker have failed their health checks.
@@ -70,6 +72,7 @@ class Relay:
         settings: Settings,
         say: Callable[..., None],
         *,
+        name_former: Callable[..., Coroutine[Any, Any, None]],
         scan_seconds: float = SCAN_SECONDS,
         settle_seconds: float | None = None,
         background: Sequence[Callable[[Relay], Coroutine[Any, Any, None]]] = (),
@@ -98,7 +101,7 @@ class Relay:
         self.announcer = Announcer(
             *(settings, self.positions, self.broker, self.shown, self.members, self.served), say
         )
-        self._scan_seconds = scan_seconds
+        self._scan_seconds, self._name_former = scan_seconds, name_former
         self._settle_seconds = settings.lease_seconds if settle_seconds is None else settle_seconds
         self._background = background
         self._news = asyncio.Event()
@@ -185,7 +188,7 @@ class Relay:
 
     async def _on_connection(self, broker: Broker) -> None:
         self.refusals.clear()
-        await former_terms.settle(
+        await self._name_former(
             self.settings, broker.stream_api(), self.served, broker.guard.epoch, self.say
         )
         self.add(self.publisher.compare())
@@ -388,11 +391,7 @@ class Relay:
             "host": self.settings.host,
             "pid": os.getpid(),
             "written": round(clock, 1),
-            "broker": {
-                "connected": self.broker.ready.is_set(),
-                "problem": self.broker.problem or self.refusals.reason,
-                "warnings": [*filter(None, (*self.broker.warnings, self.broker.objects_problem))],
-            },
+            "broker": self.broker.state(self.refusals.reason),
             "waiting": len(self.queue),
             "events": self.announcer.state(),
             "mirrors": self.members.report(time.monotonic(), clock),

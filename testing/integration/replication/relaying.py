@@ -11,7 +11,7 @@ import nats
 
 from hgfleet.hg import wake
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import messages
+from hgfleet.replication import former_terms, messages
 from hgfleet.replication.messages import Applied, Lease
 from hgfleet.replication.relay import Relay
 from testing.support.pace import Deadline
@@ -60,6 +60,7 @@ async def relaying(
     said: list[tuple[str, dict[str, object]]] = []
     options.setdefault("scan_seconds", 3600.0)
     options.setdefault("settle_seconds", 0.0)
+    options.setdefault("name_former", former_terms.settle)
     relay = Relay(primary.settings, lambda event, **fields: said.append((event, fields)), **options)
     relay.said = said  # type: ignore[attr-defined]
     before = asyncio.all_tasks()

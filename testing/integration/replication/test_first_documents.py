@@ -71,9 +71,12 @@ class Site:
         self._thread = threading.Thread(target=self._run_relay)
 
     def _run_relay(self) -> None:
-        from hgfleet.replication import document_watch
+        from hgfleet.replication import document_watch, former_terms
 
-        relay = Relay(self.settings, say, background=[document_watch.watch])
+        name_former = former_terms.settle
+        relay = Relay(
+            self.settings, say, name_former=name_former, background=[document_watch.watch]
+        )
         self._task = self._loop.create_task(relay.run())
         with contextlib.suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._task)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import HostError
+from hgfleet.replication import former_terms
 from hgfleet.replication import relay as relaying
 from hgfleet.replication.broker import BrokerError
 from hgfleet.replication.refusals import Refusals
@@ -57,7 +58,7 @@ def test_the_refusal_of_a_repository_that_is_gone_ends_with_it(
     seen: list[str] = []
 
     async def story() -> None:
-        relay = Relay(settings, lambda *_, **__: None)
+        relay = Relay(settings, lambda *_, **__: None, name_former=former_terms.settle)
         done = asyncio.Event()
 
         async def publish(_repository: str) -> None:
