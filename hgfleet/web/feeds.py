@@ -7,11 +7,7 @@ of a terminal's colour in a description. A reader then refuses the whole feed.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from hgfleet.web.cache import Answer
+from typing import Final
 
 TYPES: Final = ("application/atom+xml", "text/xml", "application/rss+xml")
 
@@ -30,13 +26,11 @@ def printable(text: str) -> str:
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def as_xml(answer: Answer) -> Answer:
-    """Return an answer that, if it is a feed, has no character that XML forbids."""
-    kind = dict(answer.headers).get("Content-Type", "")
-    if not kind.startswith(TYPES):
-        return answer
-    parts = tuple(_document(part.decode("utf-8", "replace")).encode() for part in answer.parts)
-    return answer if parts == answer.parts else replace(answer, parts=parts)
+def as_xml(content_type: str, parts: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the parts of a body, those of a feed without characters that XML forbids."""
+    if not content_type.startswith(TYPES):
+        return parts
+    return tuple(_document(part.decode("utf-8", "replace")).encode() for part in parts)
 
 
 def _document(text: str) -> str:

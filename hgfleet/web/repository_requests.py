@@ -150,7 +150,7 @@ class RepositoryRequests:
                     if request.kind is not None and execution.is_page():
                         raise LimitError(f"a page of more than {budgets.LARGEST_PAGE} bytes")
                     return self._responses.stream(exchange, execution)
-            answer = feeds.as_xml(self._without_paths(execution.answer()))
+            answer = self._clean(execution.answer())
         except Exception as problem:
             execution.close()
             if exchange.is_started:
@@ -177,12 +177,16 @@ class RepositoryRequests:
         """Whether the repository has certainly not changed since its fingerprint was read."""
         return fingerprint.is_settled() and self._repositories.fingerprint(path) == fingerprint
 
-    def _without_paths(self, answer: cache.Answer) -> cache.Answer:
-        """Remove this host's paths from an error: hgweb passes on Mercurial's own message."""
-        if answer.status < 400:
-            return answer
-        root = os.fsencode(self._settings.root) + b"/"
-        return replace(answer, parts=tuple(part.replace(root, b"") for part in answer.parts))
+    def _clean(self, answer: cache.Answer) -> cache.Answer:
+        """Remove what XML forbids from a feed, and this host's paths from an error.
+
+        hgweb passes on Mercurial's own message, with the path of a file.
+        """
+        parts = feeds.as_xml(dict(answer.headers).get("Content-Type", ""), answer.parts)
+        if answer.status >= 400:
+            root = os.fsencode(self._settings.root) + b"/"
+            parts = tuple(part.replace(root, b"") for part in parts)
+        return replace(answer, parts=parts)
 
     def _refuse_push(self, exchange: Exchange, repository: Repository) -> Iterable[bytes]:
         """Name the address for pushes."""
