@@ -71,13 +71,13 @@ from hgfleet.core.paths import DYNAMIC
 from hgfleet.hg import early_refusal, opened_identity
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
 from hgfleet.hg.opened_place import OpenedPlace
-from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Repository
-from hgfleet.registry.permissions import may_push, owns, push_refusal
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.model.permissions import may_push, owns, push_refusal
+from hgfleet.registry.model.registry import Repository
 
 if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.entry import Entry
+    from hgfleet.registry.dynamic.entry import Entry
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"

@@ -69,7 +69,7 @@ from mercurial import (
 )
 
 from hgfleet.admission import prepared
-from hgfleet.hg import session_checks
+from hgfleet.hg.sessions import session_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,7 +16,8 @@ A CDN that keeps copies of an endpoint's objects is in no manifest: its entries 
 endpoint's entries, for copies that the prober has read in full and found correct.
 
 Lines of another repository, or for other readers than the repository has now, are left out before
-(``hgfleet.bundles.advertised``): the file may belong to a former repository at the same path.
+(``hgfleet.bundles.decide.advertised``): the file may belong to a former repository at the same
+path.
 
 The decision is in ``hgfleet.steering.order``; regions, endpoints and networks are in
 ``/etc/hgfleet/steering.toml``. The client's address is the address of its connection: over SSH from
@@ -57,9 +58,9 @@ from mercurial import encoding, pycompat, registrar, wireprotov1server
 from hgfleet.core import paths
 
 if TYPE_CHECKING:
-    from hgfleet.steering.config import Config
     from hgfleet.steering.networks import Networks
     from hgfleet.steering.networks_file import Table
+    from hgfleet.steering.settings import Config
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -96,7 +97,7 @@ def extsetup(_ui: Any) -> None:
 def _steered(original: Any) -> Any:
     def answer(repo: Any, proto: Any, *arguments: Any) -> Any:
         response = original(repo, proto, *arguments)
-        from hgfleet.bundles import advertised
+        from hgfleet.bundles.decide import advertised
         from hgfleet.steering import client_version
 
         lines = _own(repo, [line for line in response.data.split(b"\n") if line])
@@ -113,7 +114,7 @@ def _steered(original: Any) -> Any:
 
 def _own(repo: Any, lines: list[bytes]) -> list[bytes]:
     """Return the lines that belong to this repository, and are for its readers."""
-    from hgfleet.bundles import advertised
+    from hgfleet.bundles.decide import advertised
 
     kept, problems = advertised.choose_for(repo, lines)
     if problems:
@@ -150,7 +151,7 @@ def _settings(path: bytes) -> Loaded | None:
     Settings that cannot be read end the command with an error: the client then clones from this
     server, and is not sent to an endpoint without probes.
     """
-    from hgfleet.steering import config, networks_file
+    from hgfleet.steering import networks_file, settings
 
     file = Path(os.fsdecode(path))
     if not file.exists():
@@ -158,7 +159,7 @@ def _settings(path: bytes) -> Loaded | None:
     before = _loaded.get(path)
     if before is not None and before.stamp == _stamp(file, before.config):
         return before
-    read = config.load(file)
+    read = settings.load(file)
     # The prober keeps the table in a file, because building it for 20,000 networks takes 0.6 s.
     table = networks_file.read(file, read) or networks_file.build(read)
     loaded = _loaded[path] = Loaded(_stamp(file, read), read, table)
@@ -177,8 +178,8 @@ def _stamp(file: Path, config: Config) -> tuple[object, ...]:
 
 
 def _choose(ui: Any, loaded: Loaded, lines: list[bytes], client: str) -> list[bytes]:
-    from hgfleet.bundles.advertised import INLINE
-    from hgfleet.bundles.manifest import parse
+    from hgfleet.bundles.decide.advertised import INLINE
+    from hgfleet.bundles.decide.manifest import parse
     from hgfleet.steering import health, order
 
     config = loaded.config

@@ -24,7 +24,7 @@ reservations cannot be made     compared with the current sizes, and logged
 
 Sizes are blocks on the disk. A push reserves its bytes until its transaction is permanent, so
 pushes and forks of an owner at the same time are compared with each other
-(``hgfleet/registry/size_reservations.py``).
+(``hgfleet/registry/dynamic/size_reservations.py``).
 
 Enable it for all processes that write on the server::
 
@@ -46,12 +46,12 @@ from hgfleet.core.errors import RegistryError, TemporaryError
 from hgfleet.core.principal import Principal
 from hgfleet.hg import store_size
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
-from hgfleet.registry import repository_sizes, size_reservations, user_repositories
+from hgfleet.registry.dynamic import repository_sizes, size_reservations, user_repositories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.registry.size_reservations import Owner, Reservation
+    from hgfleet.registry.dynamic.size_reservations import Owner, Reservation
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"

@@ -1,17 +1,17 @@
 """answer pulls with pull bundles from disk, and compute only the other changesets.
 
 The bundle jobs keep a chain of bundles for a repository, ``.hg/pullbundles/manifest``: each bundle
-begins where the bundle before it ends (``hgfleet.bundles.pullbundle_chain``). A client that pulls
-gets the bundles of the changesets that it is missing. Changesets that no bundle has are sent live:
-the newer changesets, and the rest of a bundle of which the client has a part. Phases, bookmarks and
-the other parts of a pull are always sent live.
+begins where the bundle before it ends (``hgfleet.bundles.decide.pullbundle_chain``). A client that
+pulls gets the bundles of the changesets that it is missing. Changesets that no bundle has are sent
+live: the newer changesets, and the rest of a bundle of which the client has a part. Phases,
+bookmarks and the other parts of a pull are always sent live.
 
 Core has pull bundles too (``.hg/pullbundles.manifest``, ``server.pullbundle``), and this extension
 answers at the same point. But core sends only the bundle and lets the client ask again: 7.2 clients
 then take phases and bookmarks for received. All bookmarks of such a pull are lost, and if the last
 bundle has everything, changesets of a publishing server stay drafts. So this extension sends a
 single answer, from files that core does not know. The answer has a single changegroup, merged from
-the bundles and the live changesets while it is sent (``hgfleet.bundles.changegroup_merge``): `hg
+the bundles and the live changesets while it is sent (``hgfleet.bundles.hg.changegroup_merge``): `hg
 incoming` and tools that poll with it open the answer as a bundle repository, which accepts only
 one.
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from hgfleet.bundles.pullbundle_chain import Link, Segment
+    from hgfleet.bundles.decide.pullbundle_chain import Link, Segment
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"
@@ -177,7 +177,7 @@ class _Answer:
     def __init__(
         self, repo: Any, heads: set[bytes], common: set[bytes], folder: Path, manifest: str
     ) -> None:
-        from hgfleet.bundles import pullbundle_chain
+        from hgfleet.bundles.decide import pullbundle_chain
 
         self._repo, self._heads, self._folder = repo, heads, folder
         # Only visible changesets: core refuses a pull of any other.
@@ -278,7 +278,7 @@ class _Answer:
 
     def _changegroup(self, bundlecaps: Any) -> Iterator[bytes]:
         """Merge the changegroups of the links with the live changegroups."""
-        from hgfleet.bundles import changegroup_merge
+        from hgfleet.bundles.hg import changegroup_merge
 
         changegroups = []
         for segment, outgoing in zip([*self.segments, None], self._outgoing, strict=True):

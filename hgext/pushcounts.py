@@ -42,7 +42,7 @@ from typing import Any
 from mercurial import error, exchange, extensions, registrar, wireprototypes, wireprotov1server
 
 from hgfleet.hg import push_outcome
-from hgfleet.hg.incoming import SessionEndError
+from hgfleet.hg.sessions.incoming import SessionEndError
 
 testedwith = b"7.2"
 minimumhgversion = b"7.2"

@@ -56,15 +56,10 @@ from typing import TYPE_CHECKING, Any
 from mercurial import encoding, error, extensions, registrar, wireprotoserver
 
 from hgfleet.core import names
-from hgfleet.hg import (
-    incoming,
-    session_outcome,
-    session_slots,
-    session_start,
-    unknown_changesets,
-)
-from hgfleet.hg.client_stream import ClientStream
-from hgfleet.hg.incoming import SessionEndError
+from hgfleet.hg import unknown_changesets
+from hgfleet.hg.sessions import incoming, session_outcome, session_slots, session_start
+from hgfleet.hg.sessions.client_stream import ClientStream
+from hgfleet.hg.sessions.incoming import SessionEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

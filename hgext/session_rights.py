@@ -61,10 +61,11 @@ from mercurial import (
 
 from hgfleet.core.paths import COMPILED, DYNAMIC
 from hgfleet.directory.person_watch import PersonWatch, login_age
-from hgfleet.hg import opened_identity, session_checks, session_start
+from hgfleet.hg import opened_identity
 from hgfleet.hg.hooks import OPERATOR, refuse, text, writer
-from hgfleet.hg.incoming import SessionEndError
 from hgfleet.hg.opened_place import OpenedPlace
+from hgfleet.hg.sessions import session_checks, session_start
+from hgfleet.hg.sessions.incoming import SessionEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,7 @@ _DECIDING = (
     *(b"path", b"owner", b"read", b"push", b"read-only"),
     *(b"policies", b"rules", b"accept-dates"),
 )
-"""Settings of a generated hgrc about rights (hgfleet/registry/hgrc.py)."""
+"""Settings of a generated hgrc about rights (hgfleet/registry/model/repository_hgrc.py)."""
 
 _IDENTITY = os.fsencode(opened_identity.VARIABLE)
 
@@ -174,8 +175,8 @@ class Rights:
 
     def _may_read(self) -> bool:
         from hgfleet.core.errors import RegistryError
-        from hgfleet.registry import user_repositories
-        from hgfleet.registry.permissions import may_read
+        from hgfleet.registry.dynamic import user_repositories
+        from hgfleet.registry.model.permissions import may_read
 
         principal = writer()
         if not self._path or not principal.name or OPERATOR.fullmatch(principal.name):

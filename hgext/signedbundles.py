@@ -80,7 +80,7 @@ class Signed:
         """Answer as the command does, with the lines of private stores signed."""
         response = self._original(repo, proto, *arguments)
         lines = [line for line in response.data.split(b"\n") if line]
-        from hgfleet.bundles import advertised
+        from hgfleet.bundles.decide import advertised
 
         signer, problem = _signer(repo.ui.configpath(b"hgfleet", b"signing"))
         path = (repo.ui.config(b"hgfleet", b"path") or b"").decode("utf-8", "replace")
@@ -116,8 +116,8 @@ def _signer(path: bytes) -> tuple[Signer | None, str]:
 
 def _sign(line: bytes, own: str, signer: Signer | None, now: datetime) -> bytes:
     """Return a line as a client may have it; raises ValueError if there is no such line."""
-    from hgfleet.bundles.advertised import PRIVATE
-    from hgfleet.bundles.kinds import parse_key
+    from hgfleet.bundles.decide.advertised import PRIVATE
+    from hgfleet.bundles.decide.kinds import parse_key
 
     location, space, rest = line.partition(b" ")
 

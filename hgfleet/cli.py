@@ -28,7 +28,10 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
         "compare this host's copy of the directory with the provider",
     ),
     "directory": ("hgfleet.directory.acl_check", "check the access rules of the directory"),
-    "pushlog": ("hgfleet.registry.pushlog_cli", "look after the push logs of repositories"),
+    "pushlog": (
+        "hgfleet.registry.provision.pushlog_cli",
+        "look after the push logs of repositories",
+    ),
     "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
     "owners": (
         "hgfleet.selfservice.owners_cli",

@@ -24,7 +24,7 @@ cat > "$release/bin/hgfleet-keys" <<EOF
 import sys
 
 sys.path.append("$packages")
-from hgfleet.ssh.authorized_keys import main
+from hgfleet.ssh.keys.authorized_keys import main
 
 sys.exit(main())
 EOF

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import paths
-from hgfleet.core.config import read
+from hgfleet.core.settings_file import read
 
 if TYPE_CHECKING:
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/acme.toml")
 

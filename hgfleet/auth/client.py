@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth import limits, protocol
-from hgfleet.core import line_server
+from hgfleet.core.daemons import line_server
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:

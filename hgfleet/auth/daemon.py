@@ -28,12 +28,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.auth import config, protocol, token_file
+from hgfleet.auth import protocol, token_file
+from hgfleet.auth import settings as config
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.directory import LdapDirectory
-from hgfleet.core import line_server, logfmt, systemd
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import line_server, systemd
+from hgfleet.core.daemons.line_server import LineServer
 from hgfleet.core.errors import ConfigurationError, HgfleetError, UnavailableError
-from hgfleet.core.line_server import LineServer
 from hgfleet.directory import connection
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from hgfleet.directory.filters import escape, group_filter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hgfleet.auth.config import Config
+    from hgfleet.auth.settings import Config
 
     T = TypeVar("T")
     Found = list[tuple[str, dict[str, list[bytes]]]]

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hgfleet.core import names
-from hgfleet.core.line_server import ProtocolError as ProtocolError
-from hgfleet.core.line_server import read_object, write_line
+from hgfleet.core.daemons.line_server import ProtocolError as ProtocolError
+from hgfleet.core.daemons.line_server import read_object, write_line
 
 SOCKET: Final = "/run/hgfleet-auth/socket"
 

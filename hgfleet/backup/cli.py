@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 from hgfleet.core import identity, stored_time
 from hgfleet.core.errors import UsageError
 from hgfleet.core.report import Report
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from hgfleet.backup.restic import Snapshot
-    from hgfleet.backup.settings import Settings
+    from hgfleet.backup.restic.restic import Snapshot
+    from hgfleet.backup.restic.settings import Settings
 
 FAILED: Final = 71
 """Exit code: a repository has no backup, or one that cannot be restored."""
@@ -129,7 +129,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
 
     settings = load(options.config)
     if Restic(settings).create():
@@ -139,7 +139,7 @@ def _init(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from hgfleet.backup import record, run
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
@@ -167,8 +167,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from hgfleet.backup import drill, record
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup import record
+    from hgfleet.backup.restic.restic import Restic
+    from hgfleet.backup.restores import drill
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
@@ -186,8 +187,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from hgfleet.backup import packs
-    from hgfleet.backup.prune import prune
+    from hgfleet.backup.restic import packs
+    from hgfleet.backup.restic.prune import prune
 
     settings = load(options.config)
     if not settings.pruned:
@@ -213,7 +214,7 @@ def _demand_pruned(settings: Settings, hosts: Sequence[str]) -> None:
 
 
 def _forget(options: argparse.Namespace) -> int:
-    from hgfleet.backup.prune import forget
+    from hgfleet.backup.restic.prune import forget
 
     settings = load(options.config)
     _demand_pruned(settings, [options.host])
@@ -226,7 +227,7 @@ def _forget(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    from hgfleet.backup import packs
+    from hgfleet.backup.restic import packs
 
     settings = load(options.config)
     _demand_pruned(settings, options.hosts)
@@ -237,7 +238,7 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
 
     restic = Restic(load(options.config))
     for one in restic.from_future():
@@ -252,7 +253,8 @@ def _line(one: Snapshot) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from hgfleet.backup import capture, exposure, record, repository
+    from hgfleet.backup import exposure, record
+    from hgfleet.backup.point import capture, consistency
     from hgfleet.pushlog import log_file
 
     settings = load(options.config)
@@ -273,7 +275,7 @@ def _status(options: argparse.Namespace) -> int:
                 control, int(drill.get("log_end", 0)), str(drill["push_hash"])
             ),
         )
-        for path, control in sorted(repository.find(settings.repositories))
+        for path, control in sorted(consistency.find(settings.repositories))
     ]
     if options.json:
         from dataclasses import asdict
@@ -307,8 +309,8 @@ def _table(settings: Settings, runs: dict[str, Any], mirrors: list[str], rows: A
 
 
 def _restore(options: argparse.Namespace) -> int:
-    from hgfleet.backup import repo_restore, restore
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
+    from hgfleet.backup.restores import repo_restore, restore
 
     settings = load(options.config)
     path = options.repository
@@ -332,8 +334,8 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _host(options: argparse.Namespace) -> int:
-    from hgfleet.backup import host, restore
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
+    from hgfleet.backup.restores import host, restore
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
@@ -344,8 +346,8 @@ def _host(options: argparse.Namespace) -> int:
 
 
 def _points(options: argparse.Namespace) -> int:
-    from hgfleet.backup import host, restore
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
+    from hgfleet.backup.restores import host, restore
 
     settings = load(options.config)
     at = restore.moment(options.at) if options.at else None
@@ -355,7 +357,7 @@ def _points(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
     from hgfleet.backup.run import ALL
     from hgfleet.core.errors import HostError
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import record, repository, states
+from hgfleet.backup import record, states
+from hgfleet.backup.point import consistency
 from hgfleet.core import files, identity
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hgfleet.backup.point.consistency import Copied
     from hgfleet.backup.record import Data
-    from hgfleet.backup.repository import Copied
-    from hgfleet.backup.restic import Restic, Result
-    from hgfleet.backup.settings import Settings
+    from hgfleet.backup.restic.restic import Restic, Result
+    from hgfleet.backup.restic.settings import Settings
     from hgfleet.core.report import Report
 
 ROUNDS: Final = 5
@@ -89,7 +90,7 @@ class Run:
         declared = states.declared()
         found = {}
         if states.has_repositories(declared, settings.parts):
-            found = dict(repository.find(settings.repositories))
+            found = dict(consistency.find(settings.repositories))
         self._identities = identities_of(found)
         self._forget(found)
         named = json.dumps(self._identities, sort_keys=True) + "\n"
@@ -126,7 +127,7 @@ class Run:
             file = self._file(path)
             known = self._known.get(path, {}).get("signatures") if file.exists() else None
             try:
-                one = repository.prepare(path, control, known)
+                one = consistency.prepare(path, control, known)
             except HgfleetError as error:
                 outcome.failed[path] = str(error)
                 file.unlink(missing_ok=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core.config import parse_table
+from hgfleet.core.settings_file import parse_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 FILE: Final = "states.toml"
 KINDS: Final = ("repositories", "files", "export", "controller", "none")

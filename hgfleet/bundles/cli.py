@@ -5,23 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles import config as settings
-from hgfleet.bundles import status
-from hgfleet.bundles.explain import explain
-from hgfleet.bundles.job import Options, Outcome
-from hgfleet.bundles.pipeline import Pipeline
+from hgfleet.bundles.decide import settings
+from hgfleet.bundles.steps import status
+from hgfleet.bundles.steps.explain import explain
+from hgfleet.bundles.steps.job import Options, Outcome
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core import subcommands
 from hgfleet.core.errors import HgfleetError, UnavailableError, UsageError
 from hgfleet.core.report import Report
 from hgfleet.hg import push_spool
-from hgfleet.registry.effective import stamp_of
+from hgfleet.registry.dynamic.effective import stamp_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model.registry import Repository
 
 _EPILOG = """\
 examples:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hgfleet.core import names
+from hgfleet.core.daemons.line_server import ProtocolError, read_object, receive_line, write_line
 from hgfleet.core.errors import UnavailableError
-from hgfleet.core.line_server import ProtocolError, read_object, receive_line, write_line
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import MAX_GROUPS
 

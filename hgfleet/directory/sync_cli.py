@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hgfleet.core import config, files, logfmt, systemd
+from hgfleet.core import files, logfmt, settings_file
+from hgfleet.core.daemons import systemd
 from hgfleet.directory import connection
 from hgfleet.directory.sync_check import (
     AHEAD,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping
 
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 CONFIG: Final = "/etc/hgfleet/replica.toml"
 
@@ -79,7 +80,7 @@ class Config:
 
 def load_config(path: str) -> Config:
     """Read replica.toml; raise ConfigurationError that names the setting."""
-    return config.read(
+    return settings_file.read(
         path,
         parse,
         "the settings of the replica",

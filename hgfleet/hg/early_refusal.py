@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from mercurial import encoding, wireprototypes, wireprotov1server
 
 from hgfleet.hg import push_outcome
-from hgfleet.hg.client_stream import ClientStream
 from hgfleet.hg.hooks import WriteRefusedError, refuse
+from hgfleet.hg.sessions.client_stream import ClientStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 The user `hg` can write that file, and the file names code: hooks, extensions, commands in place of
 aliases. A process with more rights than `hg` would run that code with its own rights. So it reads
-the settings of a repository from the registry (`hgfleet.registry.hgrc.configure`).
+the settings of a repository from the registry (`hgfleet.registry.model.repository_hgrc.configure`).
 
 Processes of the program `hg` have HGRCSKIPREPO in their environment (`hgfleet.hg.unconfigured`).
 """

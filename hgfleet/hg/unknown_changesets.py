@@ -16,7 +16,7 @@ from mercurial.node import hex as to_hex
 
 from hgfleet.hg import push_outcome
 from hgfleet.hg.hooks import refuse
-from hgfleet.hg.incoming import shown
+from hgfleet.hg.sessions.incoming import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -16,8 +16,8 @@ from hgfleet.core.subcommands import add_command, add_format
 from hgfleet.integrity import plan, state
 
 if TYPE_CHECKING:
-    from hgfleet.backup.settings import Settings as Backup
-    from hgfleet.replication.settings import Settings as Replication
+    from hgfleet.backup.restic.settings import Settings as Backup
+    from hgfleet.replication.protocol.settings import Settings as Replication
 
 CORRUPT: Final = 65
 """Exit code: a repository is corrupt."""
@@ -134,12 +134,12 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _replication() -> Replication | None:
-    from hgfleet.replication import settings
+    from hgfleet.replication.protocol import settings
 
     return settings.load() if settings.DEFAULT_PATH.exists() else None
 
 
 def _backup() -> Backup | None:
-    from hgfleet.backup import settings
+    from hgfleet.backup.restic import settings
 
     return settings.load(settings.DEFAULT_PATH) if settings.DEFAULT_PATH.exists() else None

@@ -14,8 +14,8 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import in_place, repo_restore, restore
-from hgfleet.backup.capture import REPLACED
+from hgfleet.backup.point.capture import REPLACED
+from hgfleet.backup.restores import in_place, repo_restore, restore
 from hgfleet.core import durable, files, identity
 from hgfleet.core.errors import HostError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.hg import unconfigured
@@ -23,15 +23,15 @@ from hgfleet.integrity.check import check
 from hgfleet.pushlog import index, index_step, log_file
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.registry import owned_files
-from hgfleet.replication.settings import Role
+from hgfleet.replication.protocol.settings import Role
 from hgfleet.storage import place, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hgfleet.backup.settings import Settings as Backup
-    from hgfleet.replication.settings import Settings as Replication
+    from hgfleet.backup.restic.settings import Settings as Backup
+    from hgfleet.replication.protocol.settings import Settings as Replication
 
 ROUNDS: Final = 5
 """How often pushes may interrupt the last step."""
@@ -53,9 +53,9 @@ def repair(path: str, replication: Replication | None, backup: Backup | None) ->
 
 
 def _from_primary(path: str, settings: Replication) -> str:
-    from hgfleet.replication.registry_paths import identity_at
-    from hgfleet.replication.resync import resync
-    from hgfleet.replication.source_client import SourceClient
+    from hgfleet.replication.mirror.resync import resync
+    from hgfleet.replication.repositories.registry_paths import identity_at
+    from hgfleet.replication.source.client import SourceClient
 
     source = SourceClient(settings)
     # Only root can read the key.
@@ -76,7 +76,7 @@ def _from_backup(path: str, settings: Backup) -> str:
 def _restored(
     path: str, settings: Backup, wanted: restore.Wanted, copy: Path, disk: durable.Disk
 ) -> str:
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
 
     restored = restore.restore(settings, Restic(settings), wanted, copy)
     owned_files.become(settings.owner)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hgfleet.backup import repository
+from hgfleet.backup.point import consistency
 from hgfleet.core import files, identity
 from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.integrity import plan, state
@@ -69,7 +69,7 @@ def run(root: Path, folder: Path, report: Report, days: int, paths: Sequence[str
 def _present(root: Path, known: dict[str, Checked]) -> dict[str, Checked]:
     """Return the state of the existing repositories; the days of a new repository begin now."""
     now = time.time()
-    controls = dict(sorted(repository.find(root)))
+    controls = dict(sorted(consistency.find(root)))
     identities = {path: identity.of(control.parent) for path, control in controls.items()}
     carried = plan.carried(known, identities)
     return {

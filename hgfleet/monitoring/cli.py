@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgfleet.core import files, periodic
+from hgfleet.core import files
+from hgfleet.core.daemons import periodic
 from hgfleet.monitoring import facts, families
 from hgfleet.monitoring.exposition import render
 

@@ -11,19 +11,21 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import packs, prune, record
-from hgfleet.backup.settings import load as load_backup
-from hgfleet.bundles import corruption
-from hgfleet.bundles import record as bundle_record
+from hgfleet.backup import record
+from hgfleet.backup.restic import packs, prune
+from hgfleet.backup.restic.settings import load as load_backup
+from hgfleet.bundles.steps import record as bundle_record
+from hgfleet.bundles.stores import corruption
 from hgfleet.core import certificate, counters
 from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state as integrity
 from hgfleet.probes import history
 from hgfleet.probes.settings import load as load_probes
-from hgfleet.ssh import lookup_counts, session_counts
+from hgfleet.ssh.keys import lookup_counts
+from hgfleet.ssh.session import session_counts
 from hgfleet.steering import health
-from hgfleet.web import request_counts
+from hgfleet.web.http import request_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,8 +20,8 @@ from hgfleet.monitoring.exposition import Family, Histogram, labelled, single
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hgfleet.backup.packs import Checked
-    from hgfleet.bundles.record import Record
+    from hgfleet.backup.restic.packs import Checked
+    from hgfleet.bundles.steps.record import Record
     from hgfleet.integrity.state import Figures
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health

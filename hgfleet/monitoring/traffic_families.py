@@ -10,18 +10,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hgfleet.monitoring.exposition import COUNTER, Family, Histogram, Series, labelled
-from hgfleet.ssh import lookup_counts
+from hgfleet.ssh.keys import lookup_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hgfleet.bundles.activity import Activity
+    from hgfleet.bundles.decide.activity import Activity
     from hgfleet.hg.clone_counts import Answers
     from hgfleet.hg.push_outcome import Pushes
     from hgfleet.monitoring.facts import Facts
-    from hgfleet.ssh.lookup_counts import Lookups
-    from hgfleet.ssh.session_counts import Sessions
-    from hgfleet.web.request_counts import Requests
+    from hgfleet.ssh.keys.lookup_counts import Lookups
+    from hgfleet.ssh.session.session_counts import Sessions
+    from hgfleet.web.http.request_counts import Requests
 
 
 def of(facts: Facts, *, takes_ssh: bool, takes_https: bool) -> Iterator[Family | Histogram]:

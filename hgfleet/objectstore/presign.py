@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-from hgfleet.core.config import read
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.settings_file import read
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/signing.toml")
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import systemd
+from hgfleet.core.daemons import systemd
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

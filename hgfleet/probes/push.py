@@ -11,7 +11,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import systemd
+from hgfleet.core.daemons import systemd
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.probes import changes, client
 

@@ -13,7 +13,8 @@ import multiprocessing
 import sys
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import logfmt, periodic
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import periodic
 from hgfleet.core.errors import HgfleetError
 from hgfleet.probes import client
 from hgfleet.probes.run import run

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import paths
-from hgfleet.core.config import read
+from hgfleet.core.settings_file import read
 from hgfleet.objectstore.settings import Store
 from hgfleet.probes import history
 from hgfleet.probes.page import Incident
 
 if TYPE_CHECKING:
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/probes.toml")
 

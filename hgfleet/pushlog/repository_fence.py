@@ -1,7 +1,8 @@
 """Fences of single repositories, as sessions read them: files of a folder, named by identity.
 
 The relay makes a fence if the log of a repository differs from the mirrors' log
-(`hgfleet/replication/repository_fences.py`). The first line of the file is the sentence for people.
+(`hgfleet/replication/terms/repository_fences.py`). The first line of the file is the sentence for
+people.
 
 SSH sessions import this module, so it does without pathlib.
 """

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import hgrc, paths
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import binary_size
-from hgfleet.registry import repair, user_repositories
-from hgfleet.registry.compiled import dump_compiled
+from hgfleet.registry.dynamic import repair, user_repositories
+from hgfleet.registry.model.compiled import dump_compiled
 
 if TYPE_CHECKING:
     import argparse
 
-    from hgfleet.registry.model import Registry, Repository
+    from hgfleet.registry.model.registry import Registry, Repository
 
 REGISTRY: Final = "/etc/hgfleet/registry.yml"
 
@@ -100,7 +100,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _check(options: argparse.Namespace) -> int:
-    from hgfleet.registry import schema
+    from hgfleet.registry.model import schema
 
     loaded = schema.load(options.file)
     print(f"{options.file}: fine ({_count(loaded)})")
@@ -111,7 +111,7 @@ def _show(options: argparse.Namespace) -> int:
     if (options.file is None) == (options.compiled is None):
         raise UsageError("registry show needs either FILE or --compiled")
     if options.file is not None:
-        from hgfleet.registry import schema
+        from hgfleet.registry.model import schema
 
         loaded = schema.load(options.file)
     else:
@@ -132,10 +132,12 @@ def _complain(sentence: str) -> None:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from hgfleet.registry import owned_files, provision, schema
+    from hgfleet.registry import owned_files
+    from hgfleet.registry.model import schema
+    from hgfleet.registry.provision import provisioning
 
     loaded = schema.load(options.registry)
-    target = provision.Target(
+    target = provisioning.Target(
         root=options.root,
         compiled=options.compiled,
         manifests=options.manifests,
@@ -144,7 +146,7 @@ def _apply(options: argparse.Namespace) -> int:
         owner=owned_files.owner(options.user, options.group),
         is_mirror=_is_mirror(options.hgrc),
     )
-    changed = provision.apply(
+    changed = provisioning.apply(
         loaded, target, write=not options.check, diff=options.diff, report=print
     )
     print(f"changed={changed}")

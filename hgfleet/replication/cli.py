@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core import paths
 from hgfleet.core.subcommands import add_format
 from hgfleet.replication import commands, daemons
-from hgfleet.replication.settings import DEFAULT_PATH, SOURCE_PORT
+from hgfleet.replication.protocol.settings import DEFAULT_PATH, SOURCE_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,17 +15,17 @@ from hgfleet.core.errors import ConfigurationError, HgfleetError, PushlogError, 
 from hgfleet.core.names import path_problem
 from hgfleet.core.report import Report
 from hgfleet.registry.owned_files import become
-from hgfleet.replication.settings import Role, load
+from hgfleet.replication.protocol.settings import Role, load
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from hgfleet.replication.places import Place
-    from hgfleet.replication.promotion import Accepted, Known
-    from hgfleet.replication.settings import Settings
-    from hgfleet.replication.source_client import SourceClient
-    from hgfleet.replication.verify import Result
+    from hgfleet.replication.mirror.places import Place
+    from hgfleet.replication.mirror.verify import Result
+    from hgfleet.replication.protocol.settings import Settings
+    from hgfleet.replication.source.client import SourceClient
+    from hgfleet.replication.terms.losses import Accepted, Known
 
 DIFFERENT: Final = 65
 """Exit code: a repository differs, and no push repairs it."""
@@ -53,7 +53,7 @@ def settings_of(options: argparse.Namespace, role: Role, reason: str) -> Setting
 
 def status(options: argparse.Namespace) -> int:
     """Print the state of this host."""
-    from hgfleet.replication import status
+    from hgfleet.replication.mirror import status
 
     now, state = time.time(), status.load(load(options.config).state)
     if options.json:
@@ -65,7 +65,7 @@ def status(options: argparse.Namespace) -> int:
 
 def lag(options: argparse.Namespace) -> int:
     """Print the repositories in which this mirror is behind."""
-    from hgfleet.replication import status
+    from hgfleet.replication.mirror import status
 
     settings, source = _mirror(options)
     behind = list(status.lags(settings, source, time.time()))
@@ -78,7 +78,7 @@ def lag(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Compare repositories of this mirror with the primary."""
-    from hgfleet.replication.verify import Finding, Verification
+    from hgfleet.replication.mirror.verify import Finding, Verification
 
     settings, source = _mirror(options)
     _become_owner(settings, source)
@@ -112,8 +112,8 @@ def verify(options: argparse.Namespace) -> int:
 
 def resync(options: argparse.Namespace) -> int:
     """Make repositories of this mirror anew."""
-    from hgfleet.replication.registry_paths import identity_at
-    from hgfleet.replication.resync import resync
+    from hgfleet.replication.mirror.resync import resync
+    from hgfleet.replication.repositories.registry_paths import identity_at
 
     settings, source = _mirror(options)
     for path in options.repositories:
@@ -142,7 +142,7 @@ def resync(options: argparse.Namespace) -> int:
 
 
 def _mirror(options: argparse.Namespace) -> tuple[Settings, SourceClient]:
-    from hgfleet.replication.source_client import SourceClient
+    from hgfleet.replication.source.client import SourceClient
 
     settings = load(options.config)
     if settings.role is not Role.MIRROR:
@@ -167,8 +167,8 @@ def begin_term(options: argparse.Namespace) -> int:
     """Begin a new term of the registry and the tokens of this primary."""
     from hgfleet.auth import token_file
     from hgfleet.core import generation
-    from hgfleet.registry import dynamic_update, repair
-    from hgfleet.replication.document_files import TOKENS_FILE, TOKENS_FOLDER
+    from hgfleet.registry.dynamic import dynamic_update, repair
+    from hgfleet.replication.documents.document_files import TOKENS_FILE, TOKENS_FOLDER
 
     repair.on_primary(options.hgrc)
     become(options.user)
@@ -186,7 +186,7 @@ def begin_term(options: argparse.Namespace) -> int:
 
 def missing(options: argparse.Namespace) -> int:
     """Print the repositories that the primary's registry lost."""
-    from hgfleet.registry import missing
+    from hgfleet.registry.dynamic import missing
 
     print(missing.text(missing.load(load(options.config).dynamic).values()), end="")
     return 0
@@ -197,8 +197,9 @@ def missing(options: argparse.Namespace) -> int:
 
 def promote(options: argparse.Namespace) -> int:
     """Begin the next term, with this mirror as the primary."""
-    from hgfleet.replication import connection, promoting
-    from hgfleet.replication.source_client import SourceClient
+    from hgfleet.replication.promotion import promote
+    from hgfleet.replication.protocol import connection
+    from hgfleet.replication.source.client import SourceClient
 
     settings = load(options.config)
     accepted, elsewhere = _accepted(options), _elsewhere(options)
@@ -206,7 +207,7 @@ def promote(options: argparse.Namespace) -> int:
     # root alone reads the key.
     tls = connection.tls(settings)
     _become_owner(settings, source)
-    run = promoting.Promotion(settings, source, elsewhere, accepted, print)
+    run = promote.Promotion(settings, source, elsewhere, accepted, print)
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))
     did = "would be" if options.dry_run else "is"
     print(f"{term.primary} {did} the primary of epoch {term.epoch}")
@@ -215,7 +216,8 @@ def promote(options: argparse.Namespace) -> int:
 
 def new_term(options: argparse.Namespace) -> int:
     """Begin the next term of this primary."""
-    from hgfleet.replication import connection, lifting, promoting
+    from hgfleet.replication.promotion import lifting, promote
+    from hgfleet.replication.protocol import connection
 
     settings = load(options.config)
     if settings.role is not Role.PRIMARY:
@@ -226,7 +228,7 @@ def new_term(options: argparse.Namespace) -> int:
     accepted, elsewhere = _accepted(options), _elsewhere(options)
     tls = connection.tls(settings)
     _become_owner(settings)
-    run = promoting.Promotion(settings, None, elsewhere, accepted, print, again=True)
+    run = promote.Promotion(settings, None, elsewhere, accepted, print, again=True)
     # No push is on its way to a primary.
     run.patience = 0.0
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))
@@ -239,59 +241,61 @@ def new_term(options: argparse.Namespace) -> int:
 
 
 def _accepted(options: argparse.Namespace) -> list[Accepted]:
-    from hgfleet.replication import promotion
+    from hgfleet.replication.terms import losses
 
-    return [promotion.parse_accepted(text) for text in options.accept_loss]
+    return [losses.parse_accepted(text) for text in options.accept_loss]
 
 
 def _elsewhere(options: argparse.Namespace) -> list[Known]:
-    from hgfleet.replication import promoting
+    from hgfleet.replication.promotion import promote
 
-    return [one for file in options.positions for one in promoting.read_positions(file)]
+    return [one for file in options.positions for one in promote.read_positions(file)]
 
 
 def fence(options: argparse.Namespace) -> int:
     """Have this host refuse all pushes, or take them again."""
-    from hgfleet.replication import fencing
+    from hgfleet.replication.terms import host_terms
 
     settings = load(options.config)
     _become_owner(settings)
     if not options.lift:
-        fencing.fence(
+        host_terms.fence(
             settings,
             f"{settings.host} takes no pushes: operators make another host the primary; try again "
             "in some minutes",
         )
         print(f"{settings.host} refuses pushes")
         return 0
-    epoch, primary = fencing.own(settings)
+    epoch, primary = host_terms.own(settings)
     if settings.role is Role.PRIMARY and primary not in ("", settings.host):
         raise ConfigurationError(
             f"{primary} is the primary since epoch {epoch}: the fence of {settings.host} stays; "
             f"promote {settings.host} (runbook promote)"
         )
-    fencing.lift(settings)
+    host_terms.lift(settings)
     print(f"{settings.host} has no fence")
     return 0
 
 
 def positions(options: argparse.Namespace) -> int:
     """Print how far this host is."""
-    from hgfleet.replication import promoting
+    from hgfleet.replication.promotion import promote
 
-    for one in promoting.positions(load(options.config)):
+    for one in promote.positions(load(options.config)):
         print(json.dumps(one, sort_keys=True))
     return 0
 
 
 def beyond(options: argparse.Namespace) -> int:
     """Print what this mirror has beyond a backup of the primary."""
-    from hgfleet.replication import beyond, places, promoting, promotion
-    from hgfleet.replication.served import Served
+    from hgfleet.replication.mirror import places
+    from hgfleet.replication.promotion import beyond, promote
+    from hgfleet.replication.repositories.served import Served
+    from hgfleet.replication.terms import losses
 
     settings = load(options.config)
     accepted = _accepted(options)
-    backup = promoting.read_positions(options.points)
+    backup = promote.read_positions(options.points)
     _become_owner(settings)
     served = Served(settings, lambda _: None)
     found = {**_aside(settings), **places.find(settings.repositories)}
@@ -304,7 +308,7 @@ def beyond(options: argparse.Namespace) -> int:
         lambda identity, number: _hash_at(settings, found[identity].path, number),
         served.renamed(),
     )
-    left = beyond.refused(made, lambda loss: not promotion.refused([loss], accepted))
+    left = beyond.refused(made, lambda loss: not losses.refused([loss], accepted))
     for line in beyond.sentences(settings.host, left):
         print(line)
     # The play takes each line of the output for a refusal.
@@ -316,8 +320,8 @@ def beyond(options: argparse.Namespace) -> int:
 def _aside(settings: Settings) -> Mapping[str, Place]:
     """Return the repositories that this mirror has out of service, by identity (I/O)."""
     from hgfleet.pushlog import log_file
-    from hgfleet.replication import places
-    from hgfleet.replication.places import Place
+    from hgfleet.replication.mirror import places
+    from hgfleet.replication.mirror.places import Place
 
     root, found = settings.repositories, {}
     for place in places.away(root):
@@ -342,7 +346,7 @@ def _hash_at(settings: Settings, path: str, number: int) -> str:
 
 def fences(options: argparse.Namespace) -> int:
     """Print the repositories of this primary that take no pushes."""
-    from hgfleet.replication import repository_fences
+    from hgfleet.replication.terms import repository_fences
 
     settings = settings_of(options, Role.PRIMARY, _FENCES)
     fenced = repository_fences.read(settings.terms).values()
@@ -355,7 +359,8 @@ def fences(options: argparse.Namespace) -> int:
 
 def lift(options: argparse.Namespace) -> int:
     """Have a fenced repository take pushes again."""
-    from hgfleet.replication import connection, lifting
+    from hgfleet.replication.promotion import lifting
+    from hgfleet.replication.protocol import connection
 
     settings = settings_of(options, Role.PRIMARY, _FENCES)
     accepted = _accepted(options)

@@ -8,20 +8,21 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hgfleet.core import logfmt, service, systemd
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import service, systemd
 from hgfleet.core.errors import HostError
 from hgfleet.replication.commands import settings_of
-from hgfleet.replication.settings import Role, load
+from hgfleet.replication.protocol.settings import Role, load
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from hgfleet.replication.applier_parts import Parts
-    from hgfleet.replication.jobs import Listed
-    from hgfleet.replication.settings import Settings
-    from hgfleet.replication.source_server import SourceServer
-    from hgfleet.replication.work import Worker
+    from hgfleet.replication.mirror.applier_parts import Parts
+    from hgfleet.replication.mirror.jobs import Listed
+    from hgfleet.replication.mirror.worker import Worker
+    from hgfleet.replication.protocol.settings import Settings
+    from hgfleet.replication.source.server import SourceServer
 
 
 def say(event: str, **fields: object) -> None:
@@ -36,7 +37,7 @@ def say_of(part: str) -> Callable[..., None]:
 
 def applier(options: argparse.Namespace) -> int:
     """Apply pushes to this mirror until stopped."""
-    from hgfleet.replication.applier import run
+    from hgfleet.replication.mirror.applier import run
 
     settings = settings_of(
         options,
@@ -51,12 +52,12 @@ def applier(options: argparse.Namespace) -> int:
 
 def parts(settings: Settings) -> Parts:
     """Return the functions of the applier of this host."""
-    from hgfleet.replication.applier_parts import Parts
-    from hgfleet.replication.document_sync import DocumentSync
-    from hgfleet.replication.group_sync import syncing
-    from hgfleet.replication.jobs import Listed
-    from hgfleet.replication.registry_paths import RegistryPaths
-    from hgfleet.replication.source_client import SourceClient
+    from hgfleet.replication.mirror.applier_parts import Parts
+    from hgfleet.replication.mirror.document_sync import DocumentSync
+    from hgfleet.replication.mirror.jobs import Listed
+    from hgfleet.replication.repositories.group_sync import syncing
+    from hgfleet.replication.repositories.registry_paths import RegistryPaths
+    from hgfleet.replication.source.client import SourceClient
 
     source = SourceClient(settings)
     documents = DocumentSync(settings, source, lambda sentence: say("documents", text=sentence))
@@ -83,13 +84,13 @@ def parts(settings: Settings) -> Parts:
 def make_worker(settings: Settings) -> Worker:
     """Make the worker of a process."""
     # Mercurial is imported in worker processes alone.
-    from hgfleet.replication import push_objects
-    from hgfleet.replication.group_sync import syncing
-    from hgfleet.replication.registry_gate import Gate
-    from hgfleet.replication.registry_paths import RegistryPaths
-    from hgfleet.replication.resync import resync
-    from hgfleet.replication.source_client import SourceClient
-    from hgfleet.replication.work import Worker
+    from hgfleet.replication.mirror.resync import resync
+    from hgfleet.replication.mirror.worker import Worker
+    from hgfleet.replication.protocol import push_objects
+    from hgfleet.replication.repositories.group_sync import syncing
+    from hgfleet.replication.repositories.readers_gate import Gate
+    from hgfleet.replication.repositories.registry_paths import RegistryPaths
+    from hgfleet.replication.source.client import SourceClient
 
     source, known = SourceClient(settings), RegistryPaths(settings)
 
@@ -111,8 +112,9 @@ def relay(options: argparse.Namespace) -> int:
 
 def serve(settings: Settings) -> None:
     """Run the relay until SIGTERM or SIGINT."""
-    from hgfleet.replication import document_watch, former_terms
-    from hgfleet.replication.relay import Relay
+    from hgfleet.replication.primary import document_watch
+    from hgfleet.replication.primary.relay import Relay
+    from hgfleet.replication.promotion import former_terms
 
     told = say_of("relay")
     name_former = former_terms.settle
@@ -136,7 +138,7 @@ def source(options: argparse.Namespace) -> int:
 
 def source_server(settings: Settings, address: tuple[str, int], log: logfmt.Log) -> SourceServer:
     """Make the server of the source, listening. Raises ConfigurationError and HostError."""
-    from hgfleet.replication.source_server import SourceServer
+    from hgfleet.replication.source.server import SourceServer
 
     try:
         return SourceServer(address, settings, log)
@@ -147,7 +149,7 @@ def source_server(settings: Settings, address: tuple[str, int], log: logfmt.Log)
 
 def events(options: argparse.Namespace) -> int:
     """Serve push events until stopped."""
-    from hgfleet.replication.feed_server import FeedServer
+    from hgfleet.replication.events.feed_server import FeedServer
 
     told = say_of("events")
     service.run(FeedServer(load(options.config), options.socket, told).run(), told)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.auth import token_file
 from hgfleet.core import hgrc
 from hgfleet.core.paths import MANIFESTS
-from hgfleet.registry import repository_sizes, user_repositories
-from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.dynamic import repository_sizes, user_repositories
+from hgfleet.registry.model.compiled import load_compiled
 from hgfleet.selfservice import address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
+    from hgfleet.registry.model.registry import Registry
 
 WAIT_S: Final = 5.0
 MOST_WAIT_S: Final = 60.0

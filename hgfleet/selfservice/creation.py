@@ -38,16 +38,16 @@ from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.files import sync
 from hgfleet.hg import opened_identity
 from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update, repository_sizes, user_repositories
-from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.dynamic import dynamic_update, repository_sizes, user_repositories
+from hgfleet.registry.model.compiled import load_compiled
 from hgfleet.selfservice import repositories, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hgfleet.registry.entry import Entry
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.dynamic.entry import Entry
+    from hgfleet.registry.model.registry import Repository
     from hgfleet.selfservice.context import Context
     from hgfleet.selfservice.fork_size import ForkSize
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import identity, names
 from hgfleet.core.errors import AccessDeniedError, HostError, UsageError
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.compiled import load_compiled
 from hgfleet.selfservice import renaming, repositories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.registry.entry import Entry
+    from hgfleet.registry.dynamic.entry import Entry
     from hgfleet.selfservice.context import Context
 
 PURGED: Final = ".purged"

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import AccessDeniedError, HostError, TemporaryError
-from hgfleet.registry import repository_sizes, size_reservations
-from hgfleet.registry.size_reservations import Reserved
+from hgfleet.registry.dynamic import repository_sizes, size_reservations
+from hgfleet.registry.dynamic.size_reservations import Reserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.registry.size_reservations import Owner, Reservation
+    from hgfleet.registry.dynamic.size_reservations import Owner, Reservation
     from hgfleet.selfservice.context import Context
 
 

@@ -25,15 +25,15 @@ from hgfleet.auth.token_sweep import ask_about
 from hgfleet.core import logfmt, person_id
 from hgfleet.core.errors import HgfleetError
 from hgfleet.directory.person_state import MISSING
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hgfleet.directory.person_state import PersonState
-    from hgfleet.registry.entry import Entry
-    from hgfleet.registry.renames import Rename
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.entry import Entry
+    from hgfleet.registry.dynamic.renames import Rename
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
 
 MOST_AT_A_TIME: Final = 200
 """Entries that a single change of the file binds; other changes wait for it."""

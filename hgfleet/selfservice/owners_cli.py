@@ -14,7 +14,7 @@ from hgfleet.core.paths import DYNAMIC, HGRC
 from hgfleet.core.principal import operator
 from hgfleet.directory import person_state
 from hgfleet.directory.person_state import DISABLED, ENABLED
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
 from hgfleet.selfservice import owner_binding
 from hgfleet.selfservice.owner_binding import Bound
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hgfleet.auth.tokens import Tokens
     from hgfleet.directory.person_state import PersonState
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
 
 _EPILOG: Final = """\
 examples:

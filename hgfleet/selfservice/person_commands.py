@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import permissions, repository_sizes
+from hgfleet.registry.dynamic import repository_sizes
+from hgfleet.registry.model import permissions
 from hgfleet.selfservice import repositories, rules
 
 if TYPE_CHECKING:

@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import AccessDeniedError
 from hgfleet.core.files import sync
-from hgfleet.registry import dynamic_update, moves, user_repositories
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.model.compiled import load_compiled
+from hgfleet.registry.provision import moves
 from hgfleet.selfservice import creation, repositories, rules
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Registry
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
+    from hgfleet.registry.model.registry import Registry
     from hgfleet.selfservice.context import Context
 
 LOCK_WAIT_S = moves.LOCK_WAIT_S

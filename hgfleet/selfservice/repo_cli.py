@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.auth.token_sweep import ask_about
-from hgfleet.backup import repo_restore
+from hgfleet.backup.restores import repo_restore
 from hgfleet.core import logfmt
 from hgfleet.core.errors import UsageError
 from hgfleet.core.names import is_person
 from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal, operator
 from hgfleet.directory import person_state
-from hgfleet.registry import dynamic_update, user_repositories
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
 from hgfleet.selfservice import changes, deletion, owner_binding, repositories, rules
 from hgfleet.selfservice.context import Context
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from hgfleet.directory.person_state import PersonState
-    from hgfleet.registry.entry import Entry
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.entry import Entry
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
 
 MOST_ASKED: Final = 200
 """Names that a list compares with the directory: each takes a question of some milliseconds."""

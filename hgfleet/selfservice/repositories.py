@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import AccessDeniedError
 from hgfleet.hg import push_spool
-from hgfleet.registry import (
-    dynamic_update,
-    permissions,
-    repository_sizes,
-    user_repositories,
-)
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.renames import sentence
+from hgfleet.registry.dynamic import dynamic_update, repository_sizes, user_repositories
+from hgfleet.registry.dynamic.renames import sentence
+from hgfleet.registry.model import permissions
+from hgfleet.registry.model.compiled import load_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.registry.entry import Entry
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.dynamic.entry import Entry
+    from hgfleet.registry.model.registry import Repository
     from hgfleet.selfservice.context import Context
 
 
@@ -57,16 +53,16 @@ def missing(context: Context, path: str) -> AccessDeniedError:
 def configure_at(context: Context, repository: Repository, place: Path) -> None:
     """Write the configuration of a repository that is at this place."""
     from hgfleet.core.owner import Owner
-    from hgfleet.registry import provision
+    from hgfleet.registry.provision import provisioning
 
-    target = provision.Target(
+    target = provisioning.Target(
         root=Path(context.root),
         compiled=Path(context.registry),
         manifests=Path(context.manifests),
         hgrc=Path(context.hgrc),
         owner=Owner(os.geteuid(), os.getegid()),
     )
-    provision.configure(repository, target, place)
+    provisioning.configure(repository, target, place)
 
 
 def configure(context: Context, path: str, entry: Entry) -> None:

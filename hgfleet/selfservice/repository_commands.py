@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import UsageError
 from hgfleet.core.text import alternatives
-from hgfleet.registry import permissions, user_repositories
-from hgfleet.registry.entry import Entry, description_problem
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.dynamic.entry import Entry, description_problem
+from hgfleet.registry.model import permissions
 from hgfleet.selfservice import creation, deletion, fork_size, renaming, repositories, rules
 from hgfleet.selfservice.argv import quoted
 from hgfleet.selfservice.command import HELP
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Read, Repository
+    from hgfleet.registry.model.registry import Read, Repository
     from hgfleet.selfservice.command import Call
     from hgfleet.selfservice.context import Context
 

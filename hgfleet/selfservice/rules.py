@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.model import Namespace, Read, Registry, Repository
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
+    from hgfleet.registry.model.registry import Namespace, Read, Registry, Repository
 
 PURGE_AFTER_DAYS = 30
 """How long an archived repository is kept at least."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import hgrc
 from hgfleet.core.errors import TemporaryError
-from hgfleet.hg import session_slots
-from hgfleet.hg.incoming import SessionEndError
+from hgfleet.hg.sessions import session_slots
+from hgfleet.hg.sessions.incoming import SessionEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hgfleet.auth import token_file, token_sweep, tokens
-from hgfleet.backup.settings import DEFAULT_PATH
-from hgfleet.core import logfmt, periodic
+from hgfleet.backup.restic.settings import DEFAULT_PATH
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import periodic
 from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.core.paths import DYNAMIC, HGRC
 from hgfleet.core.principal import Principal, operator
@@ -176,10 +177,10 @@ def today(options: argparse.Namespace, then: Tokens) -> Principal:
 
 def _of_backup(options: argparse.Namespace) -> tuple[str, str]:
     """Return the file of tokens in the newest backup up to a time, and the time of that backup."""
-    from hgfleet.backup import restore
-    from hgfleet.backup.restic import Restic
+    from hgfleet.backup.restic.restic import Restic
+    from hgfleet.backup.restic.settings import load
+    from hgfleet.backup.restores import restore
     from hgfleet.backup.run import ALL
-    from hgfleet.backup.settings import load
 
     restic = Restic(load(options.config))
     at = None if options.at == "now" else restore.moment(options.at)

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.core import logfmt, systemd
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import systemd
 from hgfleet.core.errors import UnavailableError
-from hgfleet.steering import config as settings
-from hgfleet.steering import health, networks_file, provider_networks
+from hgfleet.steering import health, networks_file, provider_networks, settings
 
 if TYPE_CHECKING:
     import argparse
 
-    from hgfleet.steering.config import Config
+    from hgfleet.steering.settings import Config
 
 _EPILOG = """\
 examples:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgfleet.steering.config import Config
     from hgfleet.steering.order import Endpoint
+    from hgfleet.steering.settings import Config
 
 
 class EndpointError(Exception):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hgfleet.bundles.manifest import SUFFIX, parse
+from hgfleet.bundles.decide.manifest import SUFFIX, parse
 
 if TYPE_CHECKING:
-    from hgfleet.bundles.manifest import Entry
+    from hgfleet.bundles.decide.manifest import Entry
 
 SETTLED_SECONDS: Final = 2
 """A folder that changed this recently is read again: its time may not show a second change."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hgfleet.steering.config import Config
     from hgfleet.steering.networks import Interval
+    from hgfleet.steering.settings import Config
 
 FORMAT: Final = 1
 NAME: Final = "networks"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hgfleet.bundles.manifest import Entry
-    from hgfleet.steering.config import Config
+    from hgfleet.bundles.decide.manifest import Entry
+    from hgfleet.steering.settings import Config
 
 
 def run(config: Config, log: Callable[..., None], is_over: Callable[[float], bool]) -> None:

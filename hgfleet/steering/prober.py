@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     import http.client
     from collections.abc import Collection, Iterable
 
-    from hgfleet.bundles.manifest import Entry
-    from hgfleet.steering.config import Config
+    from hgfleet.bundles.decide.manifest import Entry
     from hgfleet.steering.order import Endpoint
+    from hgfleet.steering.settings import Config
 
 PIECE: Final = 65536
 """Bytes that every round reads from each endpoint; a slower endpoint is useless for clones."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hgfleet.steering.config import Config, Provider
     from hgfleet.steering.networks import Network
+    from hgfleet.steering.settings import Config, Provider
 
 FORMAT: Final = 1
 INTERVAL: Final = 86_400.0

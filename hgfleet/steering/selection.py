@@ -17,7 +17,7 @@ from hgfleet.steering.connection import EndpointError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from hgfleet.bundles.manifest import Entry
+    from hgfleet.bundles.decide.manifest import Entry
 
 ROUNDS: Final = 6
 """An object without an answer in so many rounds is requested."""

@@ -12,7 +12,7 @@ from hgfleet.core import paths, subcommands
 from hgfleet.core.errors import HgfleetError, UsageError
 from hgfleet.core.report import Report
 from hgfleet.core.text import size
-from hgfleet.registry import user_repositories
+from hgfleet.registry.dynamic import user_repositories
 from hgfleet.storage import formats, place, plan
 from hgfleet.storage.formats import Action
 from hgfleet.storage.upgrade import Fleet, Upgrade, table

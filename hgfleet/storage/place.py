@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import durable, exchange, files
+from hgfleet.core import durable, files, swap
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.stored_time import is_future
 from hgfleet.storage import formats
@@ -39,7 +39,7 @@ KEPT: Final = "kept"
 FORGOTTEN_SECONDS: Final = 86_400
 """The time after which a reader no longer keeps an old store from its deletion."""
 
-rename_exchange: Final = exchange.rename_exchange
+rename_exchange: Final = swap.rename_exchange
 
 
 def sync(disk: durable.Disk) -> None:

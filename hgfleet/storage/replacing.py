@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import identities
-from hgfleet.registry import moves
+from hgfleet.registry.provision import moves
 from hgfleet.storage import place
 
 if TYPE_CHECKING:

@@ -19,39 +19,32 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import trace
-from hgfleet.web import (
-    access_log,
-    headers,
-    health,
-    listing,
-    repositories,
-    request_counts,
-    routing,
-    signin,
-)
-from hgfleet.web.exchange import (
+from hgfleet.web.engine import repositories
+from hgfleet.web.engine.repositories import AwayError
+from hgfleet.web.http import access_log, headers, health, request_counts, routing, signin
+from hgfleet.web.http.exchange import (
     Exchange,
     RefusedError,
     method_not_allowed,
     not_found,
     unavailable,
 )
-from hgfleet.web.journal import report
-from hgfleet.web.registry_reader import RegistryReader
-from hgfleet.web.rendering import Rendering
-from hgfleet.web.repositories import AwayError
-from hgfleet.web.repository_requests import RepositoryRequests
-from hgfleet.web.request import is_wire
-from hgfleet.web.responses import EXPECTED, Responses
-from hgfleet.web.settings import Settings, from_environment
+from hgfleet.web.http.journal import report
+from hgfleet.web.http.settings import Settings, from_environment
+from hgfleet.web.index import listing
+from hgfleet.web.index.registry_reader import RegistryReader
+from hgfleet.web.rendering.computed_answers import Rendering
+from hgfleet.web.requests.repository_requests import RepositoryRequests
+from hgfleet.web.requests.request import is_wire
+from hgfleet.web.requests.responses import EXPECTED, Responses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.model import Registry, Repository
-    from hgfleet.web.catalogue import Catalogue
-    from hgfleet.web.exchange import Environ, StartResponse
+    from hgfleet.registry.model.registry import Registry, Repository
+    from hgfleet.web.http.exchange import Environ, StartResponse
+    from hgfleet.web.index.catalogue import Catalogue
 
 LONGEST_PATH: Final = 4096
 LONGEST_QUERY: Final = 16384
@@ -269,7 +262,7 @@ def _forget_missing(
 
 
 def create(environment: Mapping[str, str] | None = None) -> Application:
-    """Make the application from environment variables (see `hgfleet.web.settings`)."""
+    """Make the application from environment variables (see `hgfleet.web.http.settings`)."""
     return Application(from_environment(os.environ if environment is None else environment))
 
 

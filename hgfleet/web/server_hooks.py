@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.web import health_listener
-from hgfleet.web.settings import from_environment
+from hgfleet.web.http import health_listener
+from hgfleet.web.http.settings import from_environment
 
 if TYPE_CHECKING:
-    from hgfleet.web.health import Health
+    from hgfleet.web.http.health import Health
 
 
 def on_starting(server: Any) -> None:

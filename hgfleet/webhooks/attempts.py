@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet import __version__
 
 if TYPE_CHECKING:
-    from hgfleet.replication.events import Event
+    from hgfleet.replication.protocol.events import Event
 
 FIRST_PAUSE: Final = 2.0
 LONGEST_PAUSE: Final = 600.0

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.core import logfmt, service
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import service
 from hgfleet.core.errors import UsageError
 from hgfleet.registry.owned_files import become
-from hgfleet.replication import settings as replication_settings
+from hgfleet.replication.protocol import settings as replication_settings
 from hgfleet.webhooks import settings as webhook_settings
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaitable[None]]) -> int:
     """Ask the brokers, with the rights of the daemon. Raises UnavailableError."""
-    from hgfleet.replication import connection
+    from hgfleet.replication.protocol import connection
 
     settings = webhook_settings.load(options.config)
     replication = replication_settings.load(options.replication)
@@ -121,7 +122,7 @@ def _asked(options: argparse.Namespace, ask: Callable[[Settings, Client], Awaita
 
 
 def _letters(client: Client) -> Letters:
-    from hgfleet.replication.pulling import ANSWER_SECONDS
+    from hgfleet.replication.protocol.pulling import ANSWER_SECONDS
     from hgfleet.webhooks.letters import Letters
 
     return Letters(client.jetstream(timeout=ANSWER_SECONDS))

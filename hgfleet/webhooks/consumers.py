@@ -10,8 +10,8 @@ import nats.errors
 import nats.js.errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from hgfleet.replication import messages
-from hgfleet.replication.pulling import ANSWER_SECONDS
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.pulling import ANSWER_SECONDS
 from hgfleet.webhooks import identities
 
 if TYPE_CHECKING:

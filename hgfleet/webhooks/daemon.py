@@ -13,10 +13,11 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.core import files, service, systemd
-from hgfleet.replication import pulling
-from hgfleet.replication.broker_errors import sentence
-from hgfleet.replication.connection import (
+from hgfleet.core import files
+from hgfleet.core.daemons import service, systemd
+from hgfleet.replication.protocol import pulling
+from hgfleet.replication.protocol.broker_errors import sentence
+from hgfleet.replication.protocol.connection import (
     FAILURES,
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
-    from hgfleet.replication.settings import Settings as Replication
+    from hgfleet.replication.protocol.settings import Settings as Replication
     from hgfleet.webhooks.former_spool import Former
     from hgfleet.webhooks.settings import Settings
 

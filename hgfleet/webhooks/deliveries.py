@@ -13,9 +13,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.replication import events, messages, pulling
-from hgfleet.replication.connection import FAILURES, LONGEST_PAUSE
-from hgfleet.replication.tasks import until
+from hgfleet.replication.protocol import events, messages, pulling
+from hgfleet.replication.protocol.connection import FAILURES, LONGEST_PAUSE
+from hgfleet.replication.protocol.tasks import until
 from hgfleet.webhooks import attempts, consumers, letters
 from hgfleet.webhooks.attempts import Verdict
 from hgfleet.webhooks.letters import Letter, Letters

@@ -7,13 +7,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.core.errors import HostError
-from hgfleet.replication import events
+from hgfleet.replication.protocol import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hgfleet.replication.events import Event
+    from hgfleet.replication.protocol.events import Event
 
 FILE: Final = "spool.sqlite"
 

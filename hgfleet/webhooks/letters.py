@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import nats.js.errors
 from nats.js.api import DiscardPolicy, StreamConfig
 
-from hgfleet.replication import events, messages
+from hgfleet.replication.protocol import events, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from nats.js import JetStreamContext
 
-    from hgfleet.replication.events import Event
+    from hgfleet.replication.protocol.events import Event
 
 STREAM: Final = "hgfleet-webhooks"
 _SUBJECT: Final = "hgfleet.webhooks"

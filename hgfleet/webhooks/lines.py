@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from hgfleet.replication.events import Event
+    from hgfleet.replication.protocol.events import Event
 
 MOST_REMEMBERED: Final = 1000
 """Repositories for which the last completed event is remembered."""

@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from hgfleet.core import paths, systemd
-from hgfleet.core.config import read
+from hgfleet.core import paths
+from hgfleet.core.daemons import systemd
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.settings_file import read
 from hgfleet.policies import globs
 
 if TYPE_CHECKING:
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
     from hgfleet.policies.bounded import Pattern
-    from hgfleet.replication.events import Event
+    from hgfleet.replication.protocol.events import Event
 
 DEFAULT_PATH: Final = Path("/etc/hgfleet/webhooks.toml")
 SPOOL: Final = Path("/var/lib/hgfleet-webhooks")

@@ -37,7 +37,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.plan import Action
 from testing.bench.bundles_clone import bench_clone
 from testing.bench.bundles_kill import bench_kill
 from testing.bench.bundles_site import (

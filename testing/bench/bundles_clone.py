@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hgfleet.bundles.manifest import parse
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.manifest import parse
+from hgfleet.bundles.decide.plan import Action
 from testing.bench.bundles_site import (
     HG,
     ROUNDS,

@@ -16,21 +16,21 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Action, Refresh
+from hgfleet.bundles.decide.plan import Action, Refresh
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core import identity
 from hgfleet.core.report import Report
 from hgfleet.objectstore.bucket import Bucket
 from hgfleet.objectstore.settings import Credentials, Store
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hgfleet.registry.model import Read
+    from hgfleet.registry.model.registry import Read
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HG: Final = Path(sys.executable).with_name("hg")

@@ -39,7 +39,7 @@ FAR: Final = 2**33
 LARGE: Final = 5 * 2**20
 """Bytes of a file of random content: an archive of it has begun before the next file is read.
 
-The web part holds back the first 4 MiB of an archive (`hgfleet/web/answer_writer.py`).
+The web part holds back the first 4 MiB of an archive (`hgfleet/web/rendering/answer_writer.py`).
 """
 
 GONE: Final = "client gone"

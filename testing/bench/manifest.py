@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from hgfleet.bundles.manifest import Entry
+from hgfleet.bundles.decide.manifest import Entry
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import REPOSITORY, SteeredSite
 from testing.integration.support.store import NOW

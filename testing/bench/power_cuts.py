@@ -19,14 +19,15 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.pushlog import log_file
-from hgfleet.replication import lifting, repository_fences
+from hgfleet.replication.promotion import lifting
+from hgfleet.replication.terms import repository_fences
 from testing.bench.replication_site import until
 from testing.integration.support import site as host_site
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.replication.repository_fences import Fenced
+    from hgfleet.replication.terms.repository_fences import Fenced
     from testing.bench.replication_site import ReplicatedSite
 
 BEFORE: Final = 4

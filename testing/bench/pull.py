@@ -37,10 +37,10 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Refresh
-from hgfleet.bundles.pullbundle_chain import Limits
+from hgfleet.bundles.decide.plan import Refresh
+from hgfleet.bundles.decide.pullbundle_chain import Limits
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core.report import Report
 from hgfleet.objectstore.settings import Store
 from testing.bench.bundles_clone import cpu_of

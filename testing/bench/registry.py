@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled, load_compiled
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Registry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled, load_compiled
+from hgfleet.registry.model.registry import Namespace, Registry
 from hgfleet.selfservice import rules
 from testing.integration.web.support import Site, ask
 

@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.pushlog import log_file
-from hgfleet.replication import repository_fences
-from hgfleet.replication.source_client import SourceClient
-from hgfleet.replication.verify import Finding, Verification
+from hgfleet.replication.mirror.verify import Finding, Verification
+from hgfleet.replication.source.client import SourceClient
+from hgfleet.replication.terms import repository_fences
 from testing.bench import power_cuts
 from testing.bench.random_faults import RandomFaults
 from testing.bench.replication_site import LOGGED, TOLD, ReplicatedSite, load, until

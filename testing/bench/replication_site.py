@@ -23,9 +23,9 @@ os.environ["HGRCPATH"] = ""
 
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import FIRST, Heads, Record
-from hgfleet.replication import log_reader
-from hgfleet.replication.outbox import Position
-from hgfleet.replication.positions import Positions
+from hgfleet.replication.primary.outbox import Position
+from hgfleet.replication.primary.positions import Positions
+from hgfleet.replication.repositories import log_reader
 from testing.integration.support import hosts, site
 from testing.integration.support.applier_process import ApplierProcess
 from testing.integration.support.broker import Broker
@@ -33,7 +33,7 @@ from testing.integration.support.broker import Broker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.protocol.settings import Settings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 

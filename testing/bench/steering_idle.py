@@ -21,11 +21,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.manifest import Entry, render
+from hgfleet.bundles.decide.manifest import Entry, render
 from hgfleet.steering import probe
-from hgfleet.steering.config import Config
 from hgfleet.steering.order import Endpoint
 from hgfleet.steering.selection import ROUNDS
+from hgfleet.steering.settings import Config
 from testing.integration.support.store import NOW, Store
 
 if TYPE_CHECKING:

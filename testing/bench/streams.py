@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mercurial import hg
 from mercurial import ui as uimod
 
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
 from testing.bench import repos
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from hgfleet.core import identity, paths
 from hgfleet.core.files import file_name
-from hgfleet.registry.compiled import load_compiled
+from hgfleet.registry.model.compiled import load_compiled
 
 ROOT: Final = Path("/")
 

@@ -33,8 +33,8 @@ LAST: Final = 3
 LOCKED: Final = """
 import json
 from pathlib import Path
-from hgfleet.backup.bucket_lock import Bucket
-from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.backup.restic.bucket_lock import Bucket
+from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 bucket = Bucket(load(DEFAULT_PATH), Path("/etc/hgfleet/secrets/backup-s3"))
 lock = bucket._call("get_object_lock_configuration")["ObjectLockConfiguration"]
 policy = json.loads(bucket._call("get_bucket_policy")["Policy"])
@@ -66,8 +66,8 @@ print(pack.name)
 
 # Runs on a host with state, as one that was taken over could: a snapshot of the year 2099.
 PLANT: Final = """
-from hgfleet.backup.restic import Restic
-from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.backup.restic.restic import Restic
+from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 settings = load(DEFAULT_PATH)
 options = (f"--host={settings.host}", "--tag=all", "--time=2099-01-01 00:00:00")
 Restic(settings).run("backup", *options, "/etc/hostname", accepted=(0, 3))
@@ -79,8 +79,8 @@ print(planted.id)
 DUE: Final = """
 import sys
 from hgfleet.backup import record
-from hgfleet.backup.packs import PARTS
-from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.backup.restic.packs import PARTS
+from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 state = load(DEFAULT_PATH).state
 checks = record.load(state, record.PACKS)
 checks.setdefault(sys.argv[1], {})["part"] = int(sys.argv[2][:2], 16) % PARTS

@@ -44,7 +44,7 @@ os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
 # The turn of each repository but one was just now, so it is the one of the next night.
 TURN: Final = f"""
 import json, os, time
-from hgfleet.backup import repository
+from hgfleet.backup.point import consistency as repository
 from hgfleet.core import paths
 from pathlib import Path
 name = "{STATE}"

@@ -312,7 +312,7 @@ def back_date(host: Host, path: str, days: int) -> None:
     """Let a repository have been archived some days ago."""
     program = (
         "import json, sys, time; from dataclasses import replace\n"
-        "from hgfleet.registry import dynamic_update\n"
+        "from hgfleet.registry.dynamic import dynamic_update\n"
         "with dynamic_update.update() as entries:\n"
         "    stamp = time.gmtime(time.time() - 86400 * int(sys.argv[2]))\n"
         "    stamp = time.strftime('%Y-%m-%dT%H:%M:%SZ', stamp)\n"

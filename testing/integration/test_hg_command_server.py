@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mercurial import zstd
 
-from hgfleet.bundles.budget import MIB, required_ram
+from hgfleet.bundles.hg.budget import MIB, required_ram
 from hgfleet.hg import command_server
 from hgfleet.hg.command_server import Hg, HgError
 

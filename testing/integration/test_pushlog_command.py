@@ -9,8 +9,8 @@ import pytest
 from hgfleet import cli
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import index_step
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
 from testing.support.pushlog_lines import Chain, node_of
 
 if TYPE_CHECKING:

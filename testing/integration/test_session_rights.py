@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hgfleet.core import identity
+from hgfleet.core.daemons.line_server import LineServer
 from hgfleet.core.errors import UnavailableError
-from hgfleet.core.line_server import LineServer
 from hgfleet.directory.person_state import PersonState
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.schema import parse
-from hgfleet.ssh import people_daemon
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.schema import parse
+from hgfleet.ssh.keys import people_daemon
 from testing.support import pace
 
 if TYPE_CHECKING:

@@ -62,8 +62,8 @@ print("kept", client.get_object(Bucket=bucket, Key=key)["Body"].read() == before
 # The same over SSH. restic tries a refused request again, so the first refusal ends it.
 ATTACK_OVER_SSH = """
 import pathlib, subprocess
-from hgfleet.backup.restic import Restic
-from hgfleet.backup.settings import DEFAULT_PATH, load
+from hgfleet.backup.restic.restic import Restic
+from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 restic = Restic(load(DEFAULT_PATH))
 before = restic.snapshots()
 argv = restic.command("forget", before[0].id, "--prune")

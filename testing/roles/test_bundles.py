@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Read, Registry, Repository
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Read, Registry, Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

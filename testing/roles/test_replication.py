@@ -128,7 +128,7 @@ def test_the_comparison_of_a_mirror_comes_to_its_end(host: Host, settings: dict[
 
 def test_settings_are_those_that_the_programs_read(host: Host, settings: dict[str, Any]) -> None:
     read = (
-        "import json; from hgfleet.replication import settings; found = settings.load();"
+        "import json; from hgfleet.replication.protocol import settings; found = settings.load();"
         "print(json.dumps([found.role, found.host, found.primary]))"
     )
     told = host.check_output("/opt/hgfleet/current/bin/python -I -c %s", read)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hgfleet.registry import schema
+from hgfleet.registry.model import schema
 
 if TYPE_CHECKING:
     from pathlib import Path

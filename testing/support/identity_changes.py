@@ -11,7 +11,7 @@ from testing.support.identity_world import CREATED, READS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.registry.model import Read
+    from hgfleet.registry.model.registry import Read
     from testing.support.identity_world import World
 
     Change = tuple[str, int, int, Read]

@@ -15,35 +15,35 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hgfleet.auth import token_sweep
 from hgfleet.auth.tokens import Token
-from hgfleet.bundles import advertised
-from hgfleet.bundles.access import is_publishable, withdrawn
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry as Line
-from hgfleet.bundles.manifest import object_url
-from hgfleet.bundles.plan import Stores
-from hgfleet.bundles.withdrawal import due
+from hgfleet.bundles.decide import advertised
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry as Line
+from hgfleet.bundles.decide.manifest import object_url
+from hgfleet.bundles.decide.plan import Stores
+from hgfleet.bundles.steps.withdrawal import due
+from hgfleet.bundles.stores.access import is_publishable, withdrawn
 from hgfleet.core.errors import AccessDeniedError
 from hgfleet.core.principal import Principal
 from hgfleet.directory.person_state import ENABLED, PersonState
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.registry import model
-from hgfleet.registry.dynamic_update import Update
-from hgfleet.registry.effective import Parts
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.permissions import may_read
-from hgfleet.registry.user_repositories import NOTHING, merged
-from hgfleet.registry.user_repositories import parse as parse_registry
-from hgfleet.replication.jobs import Listed
-from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.registry_gate import stamp
+from hgfleet.registry.dynamic.dynamic_update import Update
+from hgfleet.registry.dynamic.effective import Parts
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.user_repositories import NOTHING, merged
+from hgfleet.registry.dynamic.user_repositories import parse as parse_registry
+from hgfleet.registry.model import registry as model
+from hgfleet.registry.model.permissions import may_read
+from hgfleet.replication.mirror.jobs import Listed
+from hgfleet.replication.protocol.messages import PushMessage
+from hgfleet.replication.repositories.readers_gate import stamp
 from hgfleet.selfservice import owner_binding, rules
 from testing.support.person_ids import entry_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hgfleet.registry.model import Read
+    from hgfleet.registry.model.registry import Read
 
 READS: Final[tuple[Read, ...]] = ("public", ("staff",), ())
 CREATED: Final = "2026-11-21T00:00:00Z"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path

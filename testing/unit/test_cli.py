@@ -231,7 +231,7 @@ def test_ctrl_c_is_one_line(
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hgfleet.registry.schema.load", interrupt)
+    monkeypatch.setattr("hgfleet.registry.model.schema.load", interrupt)
     assert cli.main(["registry", "check", registry_file]) == 130
     assert capsys.readouterr().err == "hgfleet: interrupted\n"
 

@@ -37,7 +37,7 @@ examples:
   python -m controller.checks.mutants --sample 40                 as many mutants of each package
   python -m controller.checks.mutants --sample 40 --seed 7        others
   python -m controller.checks.mutants --package backup --resume   all of a package, in several sittings
-  python -m controller.checks.mutants --only hgfleet/backup/prune.py:45    after a new test
+  python -m controller.checks.mutants --only hgfleet/backup/restic/prune.py:45    after a new test
   python -m controller.checks.mutants --again --integration       survivors of earlier runs
   python -m controller.checks.mutants --package ssh --list        names mutants, runs nothing
 

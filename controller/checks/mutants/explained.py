@@ -1,7 +1,7 @@
 """Survivors that stay, each with a reason: explained.toml beside this file.
 
 [[explained]]
-file = "hgfleet/backup/prune.py"
+file = "hgfleet/backup/restic/prune.py"
 scope = "_wait"                       # a function or class; without it: the whole file
 change = "now + pause > deadline -> now + pause >= deadline"    # without it: every change
 reason = "equal times of a monotonic clock do not occur"

@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.backup import record, restore
-from hgfleet.backup.drill import drill
-from hgfleet.backup.restic import Result, Snapshot
+from hgfleet.backup import record
+from hgfleet.backup.restic.restic import Result, Snapshot
+from hgfleet.backup.restic.settings import Settings
+from hgfleet.backup.restores import restore
+from hgfleet.backup.restores.drill import drill
 from hgfleet.backup.run import Run
-from hgfleet.backup.settings import Settings
 from hgfleet.core import identity
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
@@ -20,7 +21,7 @@ from testing.integration.support.primary import Primary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.backup.restore import Wanted
+    from hgfleet.backup.restores.restore import Wanted
 
 
 class Copies:

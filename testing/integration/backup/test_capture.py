@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import rebuild, rewritten
-from hgfleet.backup.capture import capture
+from hgfleet.backup.point import recovered, rewritten
+from hgfleet.backup.point.capture import capture
 from hgfleet.core.errors import HostError
 from testing.integration.backup.pushes import described, pushing, states_of
 from testing.integration.support import site
@@ -23,7 +23,7 @@ from testing.integration.support.primary import Primary
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.backup.point import Point
+    from hgfleet.backup.point.point import Point
 
 COPIES = 8
 
@@ -64,7 +64,7 @@ def copied(repository: Path, target: Path) -> Point | None:
     copy(repository, target)
     if rewritten.rewritten(before, rewritten.files(repository / ".hg/store")):
         return None
-    rebuild.rebuild(target / ".hg", point)
+    recovered.rebuild(target / ".hg", point)
     return point
 
 
@@ -131,7 +131,7 @@ def test_a_transaction_that_is_not_committed_is_left_out(tmp_path: Path, when: s
     point = capture(repository / ".hg", "team/x")
     copy(repository, tmp_path / "copy")
     process.communicate(b"\n")
-    rebuild.rebuild(tmp_path / "copy/.hg", point)
+    recovered.rebuild(tmp_path / "copy/.hg", point)
     verify(tmp_path / "copy")
     assert described(tmp_path / "copy") == before
 
@@ -143,7 +143,7 @@ def test_a_copy_that_misses_changesets_is_refused(tmp_path: Path) -> None:
     primary.push_commits(1)
     point = capture(primary.path / ".hg", "team/x")
     with pytest.raises(HostError, match=r"has 2 changesets .* expected 3 .* restore an older"):
-        rebuild.rebuild(tmp_path / "copy/.hg", point)
+        recovered.rebuild(tmp_path / "copy/.hg", point)
 
 
 def test_a_rewritten_file_is_noticed(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import capture, exposure, record, restore
-from hgfleet.backup.drill import sample
+from hgfleet.backup import exposure, record
+from hgfleet.backup.point import capture
+from hgfleet.backup.restores import restore
+from hgfleet.backup.restores.drill import sample
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog import log_file
 from testing.integration.backup.copies import Host

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.backup import record, restore
-from hgfleet.backup.drill import drill
-from hgfleet.backup.restore import Wanted
+from hgfleet.backup import record
+from hgfleet.backup.restores import restore
+from hgfleet.backup.restores.drill import drill
+from hgfleet.backup.restores.restore import Wanted
 from hgfleet.core import identity
 from hgfleet.core.errors import HostError
 from testing.integration.backup.copies import Host

@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hgfleet.backup import prune as module
 from hgfleet.backup import record
-from hgfleet.backup.prune import forget, of_host, prune
-from hgfleet.backup.restic import Restic
-from hgfleet.backup.settings import Retention, Settings
+from hgfleet.backup.restic import prune as module
+from hgfleet.backup.restic.prune import forget, of_host, prune
+from hgfleet.backup.restic.restic import Restic
+from hgfleet.backup.restic.settings import Retention, Settings
 from hgfleet.core.errors import HostError, UnavailableError
 from hgfleet.core.report import Report
 

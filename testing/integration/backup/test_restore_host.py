@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import host as module
-from hgfleet.backup import restore
-from hgfleet.backup.host import restore_files, restore_host
+from hgfleet.backup.restores import host as module
+from hgfleet.backup.restores import restore
+from hgfleet.backup.restores.host import restore_files, restore_host
 from hgfleet.core.errors import HostError, UnavailableError
 from testing.integration.backup.copies import Copies, Host
 from testing.integration.backup.pushes import described

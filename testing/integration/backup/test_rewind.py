@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import rebuild, rewind
-from hgfleet.backup.capture import capture
+from hgfleet.backup.point import recovered, rewind
+from hgfleet.backup.point.capture import capture
 from hgfleet.pushlog.record import Heads
 from testing.integration.backup.pushes import described
 from testing.integration.backup.test_capture import copy, verify
@@ -35,7 +35,7 @@ def test_every_earlier_state_comes_back(tmp_path: Path, seed: int) -> None:
         record = entry.record
         target = tmp_path / str(record.id)
         copy(primary.path, target)
-        rebuild.rebuild(target / ".hg", point)
+        recovered.rebuild(target / ".hg", point)
 
         found = rewind.rewind(target / ".hg", point, record.time / 1000)
 
@@ -58,7 +58,7 @@ def test_a_time_before_the_first_push_cannot_be_reached(tmp_path: Path) -> None:
     primary.push_commits(2)
     point = capture(primary.path / ".hg", "team/x")
     copy(primary.path, tmp_path / "copy")
-    rebuild.rebuild(tmp_path / "copy/.hg", point)
+    recovered.rebuild(tmp_path / "copy/.hg", point)
     before = primary.entries()[0].record.time / 1000 - 1
     with pytest.raises(rewind.UnreachableError, match="no push up to that time"):
         rewind.rewind(tmp_path / "copy/.hg", point, before)

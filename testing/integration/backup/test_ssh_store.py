@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup.prune import forget, prune
-from hgfleet.backup.restic import Restic
+from hgfleet.backup.restic.prune import forget, prune
+from hgfleet.backup.restic.restic import Restic
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 from testing.integration.support.ssh_store import PRUNER, Store, make_key

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import reader as http_reader
+from hgfleet.bundles.stores import reader as http_reader
 from testing.bench import repos
 from testing.integration.bundles.pullbundle_host import SIZE, Host
 from testing.integration.bundles.site import BundleSite

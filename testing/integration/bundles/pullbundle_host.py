@@ -8,14 +8,14 @@ from datetime import timedelta
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.job import Options, Outcome
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Refresh
-from hgfleet.bundles.pullbundle_chain import Chain, Limits
+from hgfleet.bundles.decide.plan import Refresh
+from hgfleet.bundles.decide.pullbundle_chain import Chain, Limits
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.job import Options, Outcome
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core.report import Report
 from hgfleet.objectstore.settings import Store
-from hgfleet.registry.model import Repository
+from hgfleet.registry.model.registry import Repository
 from testing.bench import repos
 from testing.integration.support import site
 

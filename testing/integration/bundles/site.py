@@ -12,14 +12,14 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.job import Options, Outcome
-from hgfleet.bundles.manifest import Entry, Manifests, locate
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.decide.manifest import Entry, Manifests, locate
+from hgfleet.bundles.decide.plan import Refresh
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.job import Options, Outcome
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core.report import Report
 from hgfleet.objectstore import settings
-from hgfleet.registry.model import Repository
+from hgfleet.registry.model.registry import Repository
 from testing.integration.support import site
 from testing.integration.support.store import NOW, Store
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles import repository as hg_side
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Registry, Settings, build
+from hgfleet.bundles.hg import hg_side
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.registry import Namespace, Registry, Settings, build
 from testing.integration.support.store import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.bundles.job import Outcome
+    from hgfleet.bundles.steps.job import Outcome
     from testing.integration.bundles.site import BundleSite
     from testing.integration.support.store import Store
 

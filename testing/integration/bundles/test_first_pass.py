@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles import purging, recent_pushes
-from hgfleet.bundles import repository as hg_side
+from hgfleet.bundles.hg import hg_side, recent_pushes
+from hgfleet.bundles.stores import purging
 from hgfleet.core.errors import UnavailableError
 from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW
@@ -19,7 +19,7 @@ from testing.integration.support.store import NOW
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model.registry import Repository
     from testing.integration.bundles.site import BundleSite
 
 

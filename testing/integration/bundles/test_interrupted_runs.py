@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.manifest import Manifests
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.manifest import Manifests
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.bundles.hg import hg_side
 from hgfleet.objectstore.bucket import Upload
 from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, flip_bit

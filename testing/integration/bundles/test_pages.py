@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import record
-from hgfleet.bundles.explain import explain
+from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps.explain import explain
 from hgfleet.core.errors import UnavailableError
-from hgfleet.registry.model import Repository
+from hgfleet.registry.model.registry import Repository
 
 if TYPE_CHECKING:
     from pathlib import Path

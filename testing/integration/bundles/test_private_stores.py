@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.explain import explain
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.bundles.hg import hg_side
+from hgfleet.bundles.steps.explain import explain
 from hgfleet.core.errors import UnavailableError
 from hgfleet.hg.command_server import HgError
 from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, SECRET, write_keys
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model.registry import Repository
     from testing.integration.bundles.site import BundleSite
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.bundles.hg import hg_side
 from hgfleet.core.errors import UnavailableError
 from hgfleet.hg.command_server import HgError
 from testing.integration.support.site import identity_of

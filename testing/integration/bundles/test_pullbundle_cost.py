@@ -11,7 +11,7 @@ import pytest
 from mercurial import ancestor, hg
 from mercurial import ui as uimod
 
-from hgfleet.bundles import pullbundle_chain
+from hgfleet.bundles.decide import pullbundle_chain
 from testing.integration.support import site
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import corruption
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.pullbundle_store import PullbundleStore
+from hgfleet.bundles.hg import hg_side
+from hgfleet.bundles.steps.pipeline import Pipeline
+from hgfleet.bundles.steps.pullbundle_store import PullbundleStore
+from hgfleet.bundles.stores import corruption
 from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint
 from hgfleet.hg.command_server import Hg

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.plan import Action, Refresh
+from hgfleet.bundles.decide.plan import Action, Refresh
+from hgfleet.bundles.hg import hg_side
 from hgfleet.core.errors import UnavailableError
 from testing.integration.support.store import flip_bit
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core.report import Report
 from hgfleet.hg import fingerprint as files
 from testing.integration.support.site import identity_of

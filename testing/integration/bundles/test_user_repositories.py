@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.plan import Action
-from hgfleet.registry import user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Registry, Settings, build
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.registry import Namespace, Registry, Settings, build
 from testing.integration.support.site import identity_of
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model.registry import Repository
     from testing.integration.bundles.site import BundleSite
 
 PATH = "people/bob/project"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import corruption
-from hgfleet.bundles import repository as hg_side
-from hgfleet.bundles.explain import explain
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Action
+from hgfleet.bundles.decide.plan import Action
+from hgfleet.bundles.hg import hg_side
+from hgfleet.bundles.steps.explain import explain
+from hgfleet.bundles.steps.pipeline import Pipeline
+from hgfleet.bundles.stores import corruption
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 from hgfleet.hg.command_server import HgError

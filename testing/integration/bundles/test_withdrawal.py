@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.pipeline import Pipeline
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core.report import Report
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Settings, build
 from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hgfleet.backup import restore
-from hgfleet.backup.settings import Settings
+from hgfleet.backup.restic.settings import Settings
+from hgfleet.backup.restores import restore
 from hgfleet.integrity.check import verify
 from testing.integration.support import site
 from testing.integration.support.hostile_settings import HostileSettings

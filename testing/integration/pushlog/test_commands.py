@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import PushlogError
-from hgfleet.registry.model import Settings, build
+from hgfleet.registry.model.registry import Settings, build
 from testing.integration.pushlog.site import KEY, OPERATOR
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A running repository brought back to an earlier state (`hgfleet.backup.in_place`)."""
+"""A running repository brought back to an earlier state (`hgfleet.backup.restores.in_place`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TAKE = """\
 import json, sys
 from pathlib import Path
-from hgfleet.backup.in_place import take
+from hgfleet.backup.restores.in_place import take
 found = take(*map(Path, sys.argv[1:4]), "root", json.loads(sys.argv[4]))
 print(len(found.missing), len(found.extra))
 """

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from hgfleet.core import identity as identities
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import messages
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.settings import Role, Settings
 from testing.integration.support.site import TOP, Site
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Primary(Site):
 
 def die(when: str, stream: str = messages.PUSHES) -> None:
     """Have this process killed at a stream's third message: before it is sent, or when stored."""
-    from hgfleet.replication.broker import Broker as Connection
+    from hgfleet.replication.primary.broker import Broker as Connection
 
     publish, sent = Connection.publish, []
 

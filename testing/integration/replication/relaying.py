@@ -11,9 +11,10 @@ import nats
 
 from hgfleet.hg import wake
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import former_terms, messages
-from hgfleet.replication.messages import Applied, Lease
-from hgfleet.replication.relay import Relay
+from hgfleet.replication.primary.relay import Relay
+from hgfleet.replication.promotion import former_terms
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import Applied, Lease
 from testing.support.pace import Deadline
 
 if TYPE_CHECKING:

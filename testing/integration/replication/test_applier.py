@@ -18,18 +18,18 @@ import pytest
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError
 from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.replication import messages
-from hgfleet.replication.messages import (
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.replication.mirror.verify import Finding, Verification
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import (
     Confirmed,
     PushMessage,
     decode_applied,
     decode_lease,
 )
-from hgfleet.replication.registry_gate import stamp
-from hgfleet.replication.source_client import SourceClient
-from hgfleet.replication.verify import Finding, Verification
+from hgfleet.replication.repositories.readers_gate import stamp
+from hgfleet.replication.source.client import SourceClient
 from testing.integration.support import hosts
 from testing.integration.support.applier_process import (
     ApplierProcess,
@@ -399,7 +399,7 @@ def held_documents() -> Iterator[None]:
 
     # The source is in this process.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgfleet.replication.document_files.Documents.all", refuse)
+        patch.setattr("hgfleet.replication.documents.document_files.Documents.all", refuse)
         yield
 
 

@@ -12,18 +12,18 @@ import pytest
 
 from hgfleet.core import identity as identities
 from hgfleet.pushlog import index_step
-from hgfleet.replication.apply import open_repository
-from hgfleet.replication.failures import Kind
-from hgfleet.replication.jobs import Job
-from hgfleet.replication.rebuild import Rebuild
-from hgfleet.replication.registry_paths import Known
-from hgfleet.replication.source_client import GoneError
-from hgfleet.replication.work import Worker
+from hgfleet.replication.mirror.apply import open_repository
+from hgfleet.replication.mirror.failures import Kind
+from hgfleet.replication.mirror.fresh_copy import Rebuild
+from hgfleet.replication.mirror.jobs import Job
+from hgfleet.replication.mirror.worker import Worker
+from hgfleet.replication.repositories.registry_paths import Known
+from hgfleet.replication.source.client import GoneError
 from hgfleet.storage import place as storage_place
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
 if TYPE_CHECKING:
-    from hgfleet.replication.jobs import Result
+    from hgfleet.replication.mirror.jobs import Result
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -16,11 +16,11 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import events, messages, push_objects
-from hgfleet.replication import streams as streams_of_service
-from hgfleet.replication.feed_server import FeedServer
-from hgfleet.replication.pulling import messages_of
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.events.feed_server import FeedServer
+from hgfleet.replication.protocol import events, messages, push_objects
+from hgfleet.replication.protocol import streams as streams_of_service
+from hgfleet.replication.protocol.pulling import messages_of
+from hgfleet.replication.protocol.settings import Role, Settings
 from hgfleet.webhooks import consumers, identities, letters
 from hgfleet.webhooks.letters import Letter, Letters
 from testing.integration.replication.secured import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication.changegroups import Changegroups
+from hgfleet.replication.primary.changegroups import Changegroups
 from testing.support import prefork
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core import identity
-from hgfleet.registry import dynamic_update
-from hgfleet.replication.verify import Finding, Verification
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.replication.mirror.verify import Finding, Verification
 from testing.integration.support.hosts import Authority, Host, Primary, client
 from testing.integration.support.site import TOP
 
@@ -123,7 +123,8 @@ def _run(mirror: Host, *words: str, code: int = 0) -> str:
         "from dataclasses import replace\n"
         "from pathlib import Path\n"
         "from hgfleet import cli\n"
-        "from hgfleet.replication import commands as replication, settings as made\n"
+        "from hgfleet.replication import commands as replication\n"
+        "from hgfleet.replication.protocol import settings as made\n"
         "names = ('repositories', 'compiled', 'dynamic', 'manifests', 'pull_bundles', 'hg',\n"
         "         'hgrc', 'certificate', 'key', 'ca', 'state')\n"
         "original = replication.load\n"

@@ -14,13 +14,13 @@ from hgfleet.auth import token_file
 from hgfleet.auth.tokens import Token
 from hgfleet.core import generation, identity
 from hgfleet.pushlog import term
-from hgfleet.registry import dynamic_update, missing, repair, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.replication import asides, follow
-from hgfleet.replication.document_sync import DocumentSync
-from hgfleet.replication.document_watch import Renewal
-from hgfleet.replication.documents import RefusedError
-from hgfleet.replication.fencing import EPOCH
+from hgfleet.registry.dynamic import dynamic_update, missing, repair, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.replication.documents.documents import RefusedError
+from hgfleet.replication.mirror import asides, follow
+from hgfleet.replication.mirror.document_sync import DocumentSync
+from hgfleet.replication.primary.document_watch import Renewal
+from hgfleet.replication.terms.host_terms import EPOCH
 from testing.integration.support.hosts import Authority, Host, Primary, client
 from testing.integration.support.site import identity_of
 

@@ -13,11 +13,12 @@ import pytest
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError, UnavailableError
 from hgfleet.pushlog import identities
-from hgfleet.registry import dynamic_update, moves, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.renames import Rename
-from hgfleet.replication import document_sync, follow
-from hgfleet.replication.document_sync import DocumentSync
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.provision import moves
+from hgfleet.replication.mirror import document_sync, follow
+from hgfleet.replication.mirror.document_sync import DocumentSync
 from testing.integration.support.hosts import Authority, Host, Primary, client, restrict_modes
 from testing.integration.support.site import identity_of
 
@@ -432,7 +433,7 @@ def test_a_killed_run_is_finished_by_the_next_one(
 
     for name in ("rename", "rmdir"):
         counted(Path, name)
-    counted(follow.provision, "follow")
+    counted(follow.provisioning, "follow")
     counted(follow.shutil, "rmtree")
     try:
         _sync(mirror, []).run()
@@ -460,7 +461,9 @@ def test_a_damaged_registry_does_not_arrive(
     with pytest.raises(UnavailableError, match="not a dynamic registry"):
         sync.run()
     # The source reads the file twice, so a writer of another kind may come in between.
-    monkeypatch.setattr("hgfleet.replication.document_files.user_repositories.load", lambda _: None)
+    monkeypatch.setattr(
+        "hgfleet.replication.documents.document_files.user_repositories.load", lambda _: None
+    )
     with pytest.raises(RegistryError, match="not a dynamic registry"):
         sync.run()
     assert mirror.dynamic.read_bytes() == before

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import messages
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.replication.protocol import messages
 from testing.integration.replication.relaying import (
     SECONDS,
     Mirror,
@@ -28,7 +28,7 @@ from testing.integration.replication.relaying import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.replication.relay import Relay
+    from hgfleet.replication.primary.relay import Relay
     from testing.conftest import WaitFor
     from testing.integration.replication.primary import Primary
     from testing.integration.support.broker import Broker

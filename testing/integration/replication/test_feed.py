@@ -12,10 +12,11 @@ import nats
 import pytest
 
 from hgfleet.pushlog.record import Heads, Record
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import events, feed, feed_server, messages, streams
-from hgfleet.replication.feed_server import FeedServer
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.replication.events import feed, feed_server
+from hgfleet.replication.events.feed_server import FeedServer
+from hgfleet.replication.protocol import events, messages, streams
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import end, identity, until
 

@@ -17,22 +17,15 @@ import pytest
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog import log_file, repository_fence
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import (
-    cli,
-    commands,
-    connection,
-    epochs,
-    fencing,
-    given_up,
-    lifting,
-    messages,
-    repository_fences,
-    status,
-)
-from hgfleet.replication import events as push_events
-from hgfleet.replication.epochs import ClaimedError
-from hgfleet.replication.lifting import FenceStaysError
-from hgfleet.replication.promotion import parse_accepted
+from hgfleet.replication import cli, commands
+from hgfleet.replication.mirror import status
+from hgfleet.replication.promotion import lifting
+from hgfleet.replication.promotion.lifting import FenceStaysError
+from hgfleet.replication.protocol import connection, messages
+from hgfleet.replication.protocol import events as push_events
+from hgfleet.replication.terms import broker_terms, given_up, host_terms, repository_fences
+from hgfleet.replication.terms.broker_terms import ClaimedError
+from hgfleet.replication.terms.losses import parse_accepted
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     Mirror,
@@ -47,8 +40,8 @@ from testing.integration.replication.relaying import (
 
 if TYPE_CHECKING:
     from hgfleet.pushlog.record import Record
-    from hgfleet.replication.relay import Relay
-    from hgfleet.replication.repository_fences import Fenced
+    from hgfleet.replication.primary.relay import Relay
+    from hgfleet.replication.terms.repository_fences import Fenced
     from testing.integration.support.broker import Broker
 
 TOOL = "team/tool"
@@ -195,7 +188,7 @@ def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
             )
             await until("it is told", lambda: "fence-lifted" in events(relay))
         assert ids(await stream_of(broker)) == [f"{ID}.{number}" for number in (1, 2, 3, 4)]
-        assert fencing.own(primary.settings) == (1, "hg1")
+        assert host_terms.own(primary.settings) == (1, "hg1")
 
     asyncio.run(story())
 
@@ -280,7 +273,7 @@ def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, brok
             assert sentence(primary) is not None
             term = await lifting.lift(settings, None, fenced, [parse_accepted("team/tool@2-3")])
             assert term is not None
-            assert (term.epoch, fencing.own(settings)) == (2, (2, "hg1"))
+            assert (term.epoch, host_terms.own(settings)) == (2, (2, "hg1"))
             assert given_up.load(settings.terms).names(ID, 3, fenced.hash)
             await until("the relay heard", lambda: relay.broker.guard.epoch == 2)
             record = primary.record(TOOL, epoch=2, user="bob")
@@ -301,10 +294,10 @@ async def begin_as_the_release_before(primary: Primary, broker: Broker, epoch: i
     """Begin a term, and write no file of given up pushes."""
     client = await nats.connect(broker.url)
     api = client.jetstream()
-    term = epochs.made(epoch, "hg1", "ssh://hg@hg1")
-    await epochs.add(api, term, (await epochs.last(api)).sequence)
+    term = broker_terms.made(epoch, "hg1", "ssh://hg@hg1")
+    await broker_terms.add(api, term, (await broker_terms.last(api)).sequence)
     await client.close()
-    fencing.remember(primary.settings, term)
+    host_terms.remember(primary.settings, term)
 
 
 def test_a_lift_fences_no_push_that_the_release_before_gave_up(
@@ -404,7 +397,7 @@ def test_two_lifts_at_once_lose_no_push_that_was_given_up(primary: Primary) -> N
             ]
             terms = await asyncio.gather(*lifts)
             assert sorted(one.epoch for one in terms if one) == [2, 3]
-            assert fencing.own(settings) == (3, "hg1")
+            assert host_terms.own(settings) == (3, "hg1")
             assert given_up.load(settings.terms).pushes.keys() == set(map(identity, paths))
             assert repository_fences.read(settings.terms) == {}
 
@@ -430,7 +423,7 @@ def test_a_lift_that_ends_before_its_term_gives_no_push_up(
             settings, fenced = primary.settings, fence_of(primary)
             accepted = [parse_accepted("team/tool@3")]
             with monkeypatch.context() as patched:
-                patched.setattr(epochs if step == "add" else fencing, step, refuse)
+                patched.setattr(broker_terms if step == "add" else host_terms, step, refuse)
                 with pytest.raises(ClaimedError):
                     await lifting.lift(settings, None, fenced, accepted)
             assert not given_up.load(settings.terms).names(ID, 3, fenced.hash)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 
-from hgfleet.replication import epochs, fencing
-from hgfleet.replication.epochs import ClaimedError
-from hgfleet.replication.fencing import Term
+from hgfleet.replication.terms import broker_terms, host_terms
+from hgfleet.replication.terms.broker_terms import ClaimedError
+from hgfleet.replication.terms.host_terms import Term
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     events,
@@ -42,7 +42,7 @@ async def add_term(broker: Broker, term: Term) -> None:
     client = await nats.connect(broker.url)
     try:
         api = client.jetstream(timeout=30)
-        await epochs.add(api, term, (await epochs.last(api)).sequence)
+        await broker_terms.add(api, term, (await broker_terms.last(api)).sequence)
     finally:
         await client.close()
 
@@ -50,7 +50,7 @@ async def add_term(broker: Broker, term: Term) -> None:
 async def last_term(broker: Broker) -> Term | None:
     client = await nats.connect(broker.url)
     try:
-        return (await epochs.last(client.jetstream(timeout=30))).term
+        return (await broker_terms.last(client.jetstream(timeout=30))).term
     finally:
         await client.close()
 
@@ -68,7 +68,7 @@ def test_a_boot_takes_no_push_until_the_broker_confirms_the_term(
             assert unconfirmed.exists()
             await asyncio.to_thread(broker.start)
             await until("it is confirmed", lambda: not unconfirmed.exists())
-            assert fencing.own(primary.settings) == (1, "hg1")
+            assert host_terms.own(primary.settings) == (1, "hg1")
         term = await last_term(broker)
         assert term is not None
         assert (term.epoch, term.primary) == (1, "hg1")
@@ -92,7 +92,7 @@ def test_a_primary_that_returns_after_a_promotion_is_fenced_and_publishes_nothin
             sentence = (primary.settings.terms / "fenced").read_text()
             assert "hgweb1 is the primary of this site since epoch 2" in sentence
             assert ADDRESS in sentence
-            assert fencing.own(primary.settings) == (2, "hgweb1")
+            assert host_terms.own(primary.settings) == (2, "hgweb1")
             assert (primary.settings.fence / "unconfirmed").exists()
             assert "published" not in events(relay)
         assert len(ids(await stream_of(broker))) == 1
@@ -112,7 +112,7 @@ def test_a_promotion_fences_a_primary_that_is_connected(primary: Primary, broker
             # A promotion back: the term is of this host again.
             await add_term(broker, Term(3, "hg1", ADDRESS))
             await until("it publishes", lambda: events(relay).count("published") == 2)
-            assert fencing.own(primary.settings) == (3, "hg1")
+            assert host_terms.own(primary.settings) == (3, "hg1")
 
     asyncio.run(story())
 
@@ -121,7 +121,7 @@ def test_a_broker_without_memory_learns_the_term_of_the_primary_again(
     primary: Primary, broker: Broker
 ) -> None:
     async def story() -> None:
-        fencing.remember(primary.settings, Term(4, "hg1"))
+        host_terms.remember(primary.settings, Term(4, "hg1"))
         async with relaying(primary) as relay:
             await until("it is confirmed", relay.broker.ready.is_set)
         term = await last_term(broker)
@@ -129,7 +129,9 @@ def test_a_broker_without_memory_learns_the_term_of_the_primary_again(
         assert (term.epoch, term.primary) == (4, "hg1")
         former = replace(primary.settings, host="hg0", terms=primary.root / "hg0")
         former.terms.mkdir()
-        assert fencing.standing(term, fencing.own(former), "hg0") is fencing.Standing.FENCED
+        assert (
+            host_terms.standing(term, host_terms.own(former), "hg0") is host_terms.Standing.FENCED
+        )
 
     asyncio.run(story())
 
@@ -140,11 +142,11 @@ def test_of_two_promotions_in_the_same_moment_one_fails(primary: Primary, broker
             await until("the streams are there", relay.broker.ready.is_set)
         client = await nats.connect(broker.url)
         api = client.jetstream(timeout=30)
-        last = await epochs.last(api)
-        await epochs.add(api, Term(2, "hgweb1"), last.sequence)
+        last = await broker_terms.last(api)
+        await broker_terms.add(api, Term(2, "hgweb1"), last.sequence)
         with pytest.raises(ClaimedError):
-            await epochs.add(api, Term(2, "hgweb2"), last.sequence)
-        assert (await epochs.last(api)).term == Term(2, "hgweb1")
+            await broker_terms.add(api, Term(2, "hgweb2"), last.sequence)
+        assert (await broker_terms.last(api)).term == Term(2, "hgweb1")
         await client.close()
 
     asyncio.run(story())

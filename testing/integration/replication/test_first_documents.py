@@ -14,14 +14,14 @@ import pytest
 from hgfleet.auth import token_file
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Namespace, Registry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Registry
 from hgfleet.replication.daemons import say
-from hgfleet.replication.document_files import Documents
-from hgfleet.replication.fencing import EPOCH
-from hgfleet.replication.relay import Relay
-from hgfleet.replication.source import Source
+from hgfleet.replication.documents.document_files import Documents
+from hgfleet.replication.primary.relay import Relay
+from hgfleet.replication.source.answers import Source
+from hgfleet.replication.terms.host_terms import EPOCH
 from hgfleet.selfservice import commands, mirrors
 from hgfleet.selfservice.command import understand
 from hgfleet.selfservice.context import Context
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hgfleet.replication.source_requests import Request
+    from hgfleet.replication.source.requests import Request
     from testing.integration.support.broker import Broker
 
 LONG = "60"
@@ -71,7 +71,8 @@ class Site:
         self._thread = threading.Thread(target=self._run_relay)
 
     def _run_relay(self) -> None:
-        from hgfleet.replication import document_watch, former_terms
+        from hgfleet.replication.primary import document_watch
+        from hgfleet.replication.promotion import former_terms
 
         name_former = former_terms.settle
         relay = Relay(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.replication import apply, changesets
-from hgfleet.replication.changegroup_worker import Opened
+from hgfleet.replication.mirror import apply
+from hgfleet.replication.primary.changegroup_worker import Opened
+from hgfleet.replication.source import changesets
 from testing.integration.support.hostile_settings import HostileSettings
 from testing.integration.support.site import HGEXT, Site
 

@@ -9,7 +9,7 @@ import pytest
 
 from hgfleet.core import identity as identities
 from hgfleet.pushlog import log_file
-from hgfleet.replication import messages
+from hgfleet.replication.protocol import messages
 from testing.integration.replication.relaying import (
     Mirror,
     events,
@@ -23,7 +23,7 @@ from testing.integration.replication.relaying import (
 
 if TYPE_CHECKING:
     from hgfleet.pushlog.record import Record
-    from hgfleet.replication.relay import Relay
+    from hgfleet.replication.primary.relay import Relay
     from testing.integration.replication.primary import Primary
     from testing.integration.support.broker import Broker
 

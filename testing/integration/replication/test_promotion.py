@@ -13,23 +13,17 @@ import pytest
 
 from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update
-from hgfleet.replication import (
-    epochs,
-    fencing,
-    given_up,
-    lifting,
-    messages,
-    promoting,
-    repository_fences,
-    state_file,
-)
-from hgfleet.replication.documents import Document
-from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.promoting import Promotion, PromotionRefusedError
-from hgfleet.replication.promotion import Known, parse_accepted
-from hgfleet.replication.settings import Role
-from hgfleet.replication.state_file import State
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.replication.documents.documents import Document
+from hgfleet.replication.mirror import state_file
+from hgfleet.replication.mirror.state_file import State
+from hgfleet.replication.promotion import lifting, promote
+from hgfleet.replication.promotion.promote import Promotion, PromotionRefusedError
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import PushMessage
+from hgfleet.replication.protocol.settings import Role
+from hgfleet.replication.terms import broker_terms, given_up, host_terms, repository_fences
+from hgfleet.replication.terms.losses import Known, parse_accepted
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     events,
@@ -109,10 +103,10 @@ def test_pushes_go_on_at_the_new_primary_and_the_former_one_refuses(
         await first_pushes(primary, 2)
         catch_up(mirror, primary)
         assert (await promotion(mirror).run(None, dry_run=True)).epoch == 2
-        assert fencing.own(mirror.settings) == (1, "")
+        assert host_terms.own(mirror.settings) == (1, "")
         term = await promotion(mirror).run(None)
         assert (term.epoch, term.primary) == (2, "hgweb1")
-        assert fencing.own(mirror.settings) == (2, "hgweb1")
+        assert host_terms.own(mirror.settings) == (2, "hgweb1")
         assert not (mirror.settings.terms / "fenced").exists()
         become_primary(mirror)
         async with relaying(mirror) as relay:
@@ -137,7 +131,7 @@ def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion
         with pytest.raises(PromotionRefusedError) as caught:
             await promotion(mirror).run(None)
         assert "team/tool: push 2 by alice is known to the stream" in str(caught.value)
-        assert fencing.own(mirror.settings) == (1, "")
+        assert host_terms.own(mirror.settings) == (1, "")
         with pytest.raises(PromotionRefusedError):
             await promotion(mirror, "team/tool@1").run(None)
         await promotion(mirror, "team/tool@2").run(None)
@@ -247,7 +241,7 @@ def test_a_parked_repository_whose_pushes_the_brokers_have_dropped_refuses_a_pro
                 await promotion(mirror).run(None)
         # The former primary tells how far it was.
         run = promotion(mirror)
-        run._elsewhere = [Known(**one) for one in promoting.positions(primary.settings)]
+        run._elsewhere = [Known(**one) for one in promote.positions(primary.settings)]
         with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
             await run.run(None)
         await promotion(mirror, f"{TOOL}@2").run(None)
@@ -279,10 +273,10 @@ def test_a_push_that_only_another_host_has_refuses_the_promotion(
         primary.record(TOOL)
         file = tmp_path / "positions"
         file.write_text(
-            "".join(f"{json.dumps(one)}\n" for one in promoting.positions(primary.settings))
+            "".join(f"{json.dumps(one)}\n" for one in promote.positions(primary.settings))
         )
         run = promotion(mirror)
-        run._elsewhere = promoting.read_positions(file)
+        run._elsewhere = promote.read_positions(file)
         with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
             await run.run(None)
 
@@ -318,7 +312,7 @@ def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    module = epochs if step == "add" else fencing
+    module = broker_terms if step == "add" else host_terms
 
     class KilledError(Exception):
         pass
@@ -336,7 +330,7 @@ def test_a_promotion_that_was_killed_is_finished_by_the_next_run(
         term = await promotion(mirror).run(None)
         assert (term.epoch, term.primary) == (2, "hgweb1")
         assert (await promotion(mirror).run(None)).epoch == 2
-        assert fencing.own(mirror.settings) == (2, "hgweb1")
+        assert host_terms.own(mirror.settings) == (2, "hgweb1")
         assert not (mirror.settings.terms / "fenced").exists()
 
     asyncio.run(story())
@@ -397,11 +391,11 @@ def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on
         with pytest.raises(PromotionRefusedError, match="team/tool: push 2-3 by alice"):
             await new_term(primary).run(None)
         assert (await new_term(primary, "team/tool@2-3").run(None, dry_run=True)).epoch == 2
-        assert fencing.own(primary.settings) == (1, "hg1")
-        fencing.fence(primary.settings, "a promotion that was undone since the backup")
+        assert host_terms.own(primary.settings) == (1, "hg1")
+        host_terms.fence(primary.settings, "a promotion that was undone since the backup")
         assert (await new_term(primary, "team/tool@2-3").run(None)).epoch == 2
-        assert not (primary.settings.terms / fencing.FENCED).exists()
-        assert fencing.own(primary.settings) == (2, "hg1")
+        assert not (primary.settings.terms / host_terms.FENCED).exists()
+        assert host_terms.own(primary.settings) == (2, "hg1")
         streamed = [messages.decode_push(*one) for one in await stream_of(broker)]
         found = given_up.load(primary.settings.terms)
         assert found.epoch == 2

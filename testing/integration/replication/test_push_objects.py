@@ -19,8 +19,8 @@ import pytest
 from hgfleet.core.errors import UnavailableError
 from hgfleet.hg import required_copy, wake
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import messages, push_objects, streams
-from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.protocol import messages, push_objects, streams
+from hgfleet.replication.protocol.messages import PushMessage
 from testing.integration.replication.relaying import events, pushed, relaying, until
 from testing.integration.replication.test_apply import Pair
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from hgfleet.pushlog.record import Record
-    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.protocol.settings import Settings
     from testing.integration.replication.primary import Primary
     from testing.integration.support.broker import Broker
 

@@ -18,9 +18,10 @@ import pytest
 from hgfleet.hg import wake
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import messages, registry_gate
-from hgfleet.replication.changegroup_worker import Opened
-from hgfleet.replication.messages import Applied, Lease
+from hgfleet.replication.primary.changegroup_worker import Opened
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import Applied, Lease
+from hgfleet.replication.repositories import readers_gate
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import (
     SECONDS,
@@ -339,7 +340,7 @@ def test_a_changegroup_that_does_not_fit_is_not_in_its_message(
             await pushed(primary, "team/tool", huge)
             first, second = await stream_of(broker)
             assert messages.decode_push(*first) == messages.PushMessage(
-                "team/tool", record.line(), record, registry=registry_gate.NONE
+                "team/tool", record.line(), record, registry=readers_gate.NONE
             )
             with pytest.raises(messages.LargeRecordError) as caught:
                 messages.decode_push(*second)
@@ -559,7 +560,7 @@ def test_a_message_has_the_stamp_of_the_registry(broker: Broker, tmp_path: Path)
                 relay.add([identity("a")])
                 await until("a push", lambda n=before: events(relay).count("published") > n)
         found = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
-        assert found == ["none", registry_gate.stamp(b"one"), registry_gate.stamp(b"two")]
+        assert found == ["none", readers_gate.stamp(b"one"), readers_gate.stamp(b"two")]
 
     asyncio.run(story())
 

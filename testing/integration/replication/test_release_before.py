@@ -20,26 +20,31 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hgfleet.auth import token_file, token_sweep
-from hgfleet.bundles import adoption, advertised, manifest
+from hgfleet.bundles.decide import advertised, manifest
+from hgfleet.bundles.steps import adoption
 from hgfleet.core import identity
 from hgfleet.directory.person_state import ENABLED, PersonState
 from hgfleet.pushlog.record import hash_of
-from hgfleet.registry import identities, user_repositories
-from hgfleet.registry.dynamic_update import Update
-from hgfleet.registry.model import Registry
-from hgfleet.replication import documents, events, messages, state_file, wake_server
-from hgfleet.replication.failures import Kind
-from hgfleet.replication.jobs import Job
-from hgfleet.replication.messages import Applied, Brought, Lease, PushMessage
-from hgfleet.replication.positions import FILE, Positions
-from hgfleet.replication.registry_gate import Gate
-from hgfleet.replication.registry_paths import Known, RegistryPaths
-from hgfleet.replication.work import Worker
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.dynamic.dynamic_update import Update
+from hgfleet.registry.model.registry import Registry
+from hgfleet.registry.provision import identities
+from hgfleet.replication.documents import documents
+from hgfleet.replication.mirror import state_file
+from hgfleet.replication.mirror.failures import Kind
+from hgfleet.replication.mirror.jobs import Job
+from hgfleet.replication.mirror.worker import Worker
+from hgfleet.replication.primary import wake_server
+from hgfleet.replication.primary.positions import FILE, Positions
+from hgfleet.replication.protocol import events, messages
+from hgfleet.replication.protocol.messages import Applied, Brought, Lease, PushMessage
+from hgfleet.replication.repositories.readers_gate import Gate
+from hgfleet.replication.repositories.registry_paths import Known, RegistryPaths
 from testing.integration.support import hosts
 from testing.integration.support.primary import create
 
 if TYPE_CHECKING:
-    from hgfleet.replication.jobs import Result
+    from hgfleet.replication.mirror.jobs import Result
 
 BEFORE: dict[str, Any] = json.loads(
     Path(__file__).with_name("release_before.json").read_text("utf-8")

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 from mercurial import extensions
 
-from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.bundles.decide.manifest import Entry, Manifests
 from hgfleet.core import durable
 from hgfleet.core import identity as identities
 from hgfleet.core.durable import Disk
 from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError, UnavailableError
 from hgfleet.pushlog import index_step
 from hgfleet.pushlog.view import View
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication import changesets, daemons, rebuild, resync, snapshot
-from hgfleet.replication.jobs import Job, Task
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.replication import daemons
+from hgfleet.replication.mirror import fresh_copy, resync
+from hgfleet.replication.mirror.jobs import Job, Task
+from hgfleet.replication.protocol import snapshot
+from hgfleet.replication.source import changesets
 from testing.integration.support.hosts import (
     HGRC,
     IDENTITY,
@@ -215,7 +218,7 @@ def test_a_killed_resync_leaves_the_old_repository(
     def kill(*_: object) -> None:
         raise Killed
 
-    where = rebuild.Rebuild if hasattr(rebuild.Rebuild, step) else resync.storage_place
+    where = fresh_copy.Rebuild if hasattr(fresh_copy.Rebuild, step) else resync.storage_place
     monkeypatch.setattr(where, step, kill)
     with pytest.raises(Killed):
         _resync(mirror, said)
@@ -273,7 +276,9 @@ def test_a_write_that_the_disk_lost_is_heard_and_the_old_repository_stays(
 def test_another_log_than_that_of_the_state_is_refused(
     mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgfleet.replication.source.lines_after", lambda *_: iter([b"{}\n"]))
+    monkeypatch.setattr(
+        "hgfleet.replication.source.answers.lines_after", lambda *_: iter([b"{}\n"])
+    )
     with pytest.raises(PushlogError):
         _resync(mirror, said)
     assert not mirror.path(PATH).exists()
@@ -329,7 +334,7 @@ def test_two_resyncs_of_a_repository_do_not_run_at_once(
             _resync(mirror, said)
         raise Killed
 
-    monkeypatch.setattr(rebuild.Rebuild, "make", again)
+    monkeypatch.setattr(fresh_copy.Rebuild, "make", again)
     with pytest.raises(Killed):
         _resync(mirror, said)
 

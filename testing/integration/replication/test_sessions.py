@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.replication import messages
+from hgfleet.replication.protocol import messages
 from testing.integration.replication.relaying import identity, pushed, relaying, stream_of
 
 if TYPE_CHECKING:

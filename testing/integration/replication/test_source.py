@@ -18,18 +18,20 @@ from mercurial.repo import factory
 from hgfleet.core import identity as identities
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, hash_of, parse
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
-from hgfleet.replication import changesets, registry_gate, repository_fences, source_requests
-from hgfleet.replication.source import HEAVY, Source, lines_after
-from hgfleet.replication.source_client import (
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.replication.repositories import readers_gate
+from hgfleet.replication.source import changesets, requests
+from hgfleet.replication.source.answers import HEAVY, Source, lines_after
+from hgfleet.replication.source.client import (
     FORMER_S,
     GoneError,
     Position,
     RepositoryError,
     SourceClient,
 )
-from hgfleet.replication.source_requests import Selection
+from hgfleet.replication.source.requests import Selection
+from hgfleet.replication.terms import repository_fences
 from hgfleet.storage import place
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
 from testing.integration.support.site import HGEXT
@@ -178,7 +180,7 @@ def test_stripped_changesets_are_gone(primary: Primary, source: SourceClient) ->
 def test_a_registry_that_is_lost_has_no_stamp(primary: Primary, source: SourceClient) -> None:
     with dynamic_update.update(primary.dynamic) as entries:
         entries["people/bob/x"] = Entry("bob", created="2026-11-21T00:00:00Z", read=())
-    assert source.registry_stamp() == registry_gate.stamp(primary.dynamic.read_bytes())
+    assert source.registry_stamp() == readers_gate.stamp(primary.dynamic.read_bytes())
     primary.dynamic.unlink()
     with pytest.raises(UnavailableError, match="missing, and it existed before"):
         source.registry_stamp()
@@ -283,7 +285,7 @@ def test_a_folder_that_comes_to_the_path_during_an_answer_is_not_served(
         primary.path("team/other").rename(primary.path("team/tool"))
         return lines_after(log, after)
 
-    monkeypatch.setattr("hgfleet.replication.source.lines_after", exchanged)
+    monkeypatch.setattr("hgfleet.replication.source.answers.lines_after", exchanged)
     with pytest.raises(RepositoryError, match="got a repository without identity"):
         list(source.log_after(TOOL, 0))
 
@@ -297,7 +299,7 @@ def test_a_repository_that_comes_to_the_path_and_its_entry_is_not_taken_for_the_
     primary.record("team/other", primary.commit("team/other", "two", "two"), identity=OTHER)
     find = Source._path
 
-    def path(self: Source, request: source_requests.Request) -> str:
+    def path(self: Source, request: requests.Request) -> str:
         found = find(self, request)
         primary.path("team/tool").rename(primary.path("team/moved"))
         primary.path("team/other").rename(primary.path("team/tool"))
@@ -376,7 +378,7 @@ def test_a_host_without_open_files_is_no_trouble_of_a_repository(
         raise OSError(errno.EMFILE, "too many", "file")
         yield b""
 
-    monkeypatch.setattr("hgfleet.replication.source.lines_after", refused)
+    monkeypatch.setattr("hgfleet.replication.source.answers.lines_after", refused)
     with pytest.raises(UnavailableError, match=r"\(503\)") as caught:
         list(source.log_after(TOOL, 0))
     assert not isinstance(caught.value, RepositoryError)
@@ -388,8 +390,8 @@ def test_a_source_of_the_release_before_is_asked_by_path(
     """A roll changes mirrors before the primary."""
     node = primary.push("team/tool", "one")
     former = {"log": {"path", "after"}, "state": {"path", "full"}, "changesets": {"path"}}
-    fields = {**source_requests._FIELDS, **{k: frozenset(v) for k, v in former.items()}}
-    monkeypatch.setattr(source_requests, "_FIELDS", fields)
+    fields = {**requests._FIELDS, **{k: frozenset(v) for k, v in former.items()}}
+    monkeypatch.setattr(requests, "_FIELDS", fields)
     position = Source._position
 
     def of_the_release_before(self: Source, identity: str, path: str) -> dict[str, object]:
@@ -404,17 +406,17 @@ def test_a_source_of_the_release_before_is_asked_by_path(
     # The primary gets this release. Its paths are used for a while, and not after an error.
     monkeypatch.undo()
     asked: list[str] = []
-    parse_request = source_requests.parse
+    parse_request = requests.parse
 
-    def noted(method: str, target: str) -> source_requests.Request:
+    def noted(method: str, target: str) -> requests.Request:
         asked.append(target)
         return parse_request(method, target)
 
     def failed(*_words: object) -> NoReturn:
-        raise source_requests.RefusedError(500, "its log is damaged")
+        raise requests.RefusedError(500, "its log is damaged")
 
-    monkeypatch.setattr("hgfleet.replication.source_server.parse", noted)
-    clock = "hgfleet.replication.source_client.time.monotonic"
+    monkeypatch.setattr("hgfleet.replication.source.server.parse", noted)
+    clock = "hgfleet.replication.source.client.time.monotonic"
     monkeypatch.setattr(clock, lambda: 1e9)
     source._former_until = 1e9 + FORMER_S
     assert source.state(TOOL).heads == (node,)
@@ -524,7 +526,7 @@ def test_an_answer_that_ends_early_is_an_error(
         yield b"x" * 400_000 + b"\n"
         raise OSError("disk")
 
-    monkeypatch.setattr("hgfleet.replication.source.lines_after", broken)
+    monkeypatch.setattr("hgfleet.replication.source.answers.lines_after", broken)
     with pytest.raises(RepositoryError, match="not complete"):
         list(source.log_after(TOOL, 0))
     assert "status=500" in primary.said[-1]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hgfleet.replication import messages
-from hgfleet.replication.connection import FAILURES, connect
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.connection import FAILURES, connect
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import SECONDS, events, relaying, until
 from testing.integration.replication.secured import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import nats
 
-from hgfleet.replication import messages
+from hgfleet.replication.protocol import messages
 from hgfleet.webhooks import (
     attempts,
     consumers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from hgfleet.replication import messages
+from hgfleet.replication.protocol import messages
 from hgfleet.webhooks import (
     consumers,
     former_spool,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.replication.failures import ENDS_WORKER, Failure, Kind
-from hgfleet.replication.jobs import Job, Result
-from hgfleet.replication.workers import Pool
+from hgfleet.replication.mirror.failures import ENDS_WORKER, Failure, Kind
+from hgfleet.replication.mirror.jobs import Job, Result
+from hgfleet.replication.mirror.worker_pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def process_of(pool: Pool, path: str) -> int:
 
 
 def test_a_worker_ends_after_a_failure_that_nobody_foresaw() -> None:
-    pool = Pool(1, Telling, "hgfleet.replication.jobs")
+    pool = Pool(1, Telling, "hgfleet.replication.mirror.jobs")
     try:
         for kind in Kind:
             before, again = process_of(pool, "network"), process_of(pool, kind)
@@ -57,7 +57,7 @@ def test_a_worker_ends_after_a_failure_that_nobody_foresaw() -> None:
 
 
 def test_a_result_that_is_none_ends_the_worker() -> None:
-    pool = Pool(1, Stale, "hgfleet.replication.jobs")
+    pool = Pool(1, Stale, "hgfleet.replication.mirror.jobs")
     try:
         failure = pool.run(Job("x")).failure
         assert failure is not None

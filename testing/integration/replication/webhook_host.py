@@ -18,12 +18,12 @@ import nats.errors
 import nats.js.errors
 
 from hgfleet import cli
-from hgfleet.core.config import parse_table
+from hgfleet.core.settings_file import parse_table
 from hgfleet.pushlog.record import Heads, Record
-from hgfleet.replication import events, messages, streams
-from hgfleet.replication.connection import connect
-from hgfleet.replication.settings import Role
-from hgfleet.replication.settings import Settings as Replication
+from hgfleet.replication.protocol import events, messages, streams
+from hgfleet.replication.protocol.connection import connect
+from hgfleet.replication.protocol.settings import Role
+from hgfleet.replication.protocol.settings import Settings as Replication
 from hgfleet.webhooks import (
     consumers,
     former_spool,

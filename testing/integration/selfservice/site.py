@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Namespace, Registry, Settings, build
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.model.registry import Namespace, Registry, Settings, build
 from testing.integration.support import site
 from testing.support import prefork
 
 if TYPE_CHECKING:
-    from hgfleet.registry.entry import Entry
+    from hgfleet.registry.dynamic.entry import Entry
 
 NAMESPACES: Final = {
     "people": Namespace(
@@ -46,7 +46,7 @@ evolution = all
 SESSION: Final = {"PYTHONPATH": str(site.TOP), "PATH": "/usr/bin:/bin", "HGENCODING": "utf-8"}
 """The environment that sessions begin with; the encoding is what they set before they use core."""
 
-PARTS_OF_SESSIONS: Final = ("hgfleet.ssh.shell", "hgfleet.selfservice.commands")
+PARTS_OF_SESSIONS: Final = ("hgfleet.ssh.session.shell", "hgfleet.selfservice.commands")
 
 SLOW_HG = """\
 #!/bin/sh
@@ -92,7 +92,7 @@ class SelfserviceSite(site.Site):
         return (
             "import sys; from hgfleet.selfservice import repositories; "
             f"repositories.program = lambda: {str(prefork.shared(SESSION).program)!r}; {first}"
-            "from hgfleet.ssh import shell; "
+            "from hgfleet.ssh.session import shell; "
             f"log = open('{self.root}/log', 'a', buffering=1); "
             "shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=log); "
             "sys.exit(shell.main())"

@@ -11,8 +11,8 @@ import pytest
 from hgfleet.core.errors import HostError
 from hgfleet.core.owner import Owner
 from hgfleet.core.paths import MANIFESTS
-from hgfleet.registry import provision
-from hgfleet.registry.model import Registry, Settings
+from hgfleet.registry.model.registry import Registry, Settings
+from hgfleet.registry.provision import provisioning
 
 if TYPE_CHECKING:
     from testing.integration.selfservice.site import SelfserviceSite
@@ -58,7 +58,7 @@ def test_a_repository_that_is_gone_from_disk_is_not_restored(site: SelfserviceSi
 
 def apply(site: SelfserviceSite, static: Registry) -> list[str]:
     said: list[str] = []
-    target = provision.Target(
+    target = provisioning.Target(
         root=site.repos,
         compiled=site.registry,
         manifests=Path(MANIFESTS),
@@ -66,7 +66,7 @@ def apply(site: SelfserviceSite, static: Registry) -> list[str]:
         owner=Owner(os.geteuid(), os.getegid()),
         dynamic=site.dynamic,
     )
-    changed = provision.apply(static, target, write=True, diff=False, report=said.append)
+    changed = provisioning.apply(static, target, write=True, diff=False, report=said.append)
     return [*said, f"changed={changed}"]
 
 

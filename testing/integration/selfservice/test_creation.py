@@ -9,8 +9,8 @@ import signal
 import pytest
 
 from hgfleet.pushlog import log_file
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.model import Settings
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.registry import Settings
 from hgfleet.selfservice import creation
 from testing.integration.selfservice.site import BOB, CAROL, SelfserviceSite
 from testing.integration.selfservice.test_archive import apply

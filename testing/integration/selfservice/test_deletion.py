@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core import identity
-from hgfleet.registry import user_repositories
+from hgfleet.registry.dynamic import user_repositories
 
 if TYPE_CHECKING:
     from testing.integration.selfservice.site import SelfserviceSite

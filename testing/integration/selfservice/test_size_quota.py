@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.hg.store_size import BLOCK
-from hgfleet.registry import repository_sizes, size_reservations
+from hgfleet.registry.dynamic import repository_sizes, size_reservations
 from testing.integration.selfservice.site import BOB, slow_hg
 from testing.integration.support.site import HGEXT
 from testing.support import pace

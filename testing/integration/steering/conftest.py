@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.steering.config import Config
 from hgfleet.steering.order import Endpoint
+from hgfleet.steering.settings import Config
 from testing.integration.bundles.site import CERTIFICATES
 from testing.integration.support.store import Store
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import identity
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.registry import Registry, Repository
 from hgfleet.steering import probe
 from hgfleet.steering.health import Condition, Findings, Health
 from testing.integration.support import site
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from hgfleet.bundles.manifest import Entry
-    from hgfleet.registry.model import Read
+    from hgfleet.bundles.decide.manifest import Entry
+    from hgfleet.registry.model.registry import Read
     from hgfleet.steering.order import Endpoint
 
 REPOSITORY: Final = "team/project"

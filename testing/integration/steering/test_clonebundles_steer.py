@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.manifest import Entry
-from hgfleet.steering import config, networks_file
+from hgfleet.bundles.decide.manifest import Entry
+from hgfleet.steering import networks_file
+from hgfleet.steering import settings as config
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import IDENTITY, REPOSITORY, SteeredSite, own
 from testing.integration.support.store import NOW, Store

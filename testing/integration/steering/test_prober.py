@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.manifest import Entry, Manifests
+from hgfleet.bundles.decide.manifest import Entry, Manifests
 from hgfleet.steering import health, manifest_watcher, probe, selection
 from hgfleet.steering.manifest_watcher import ManifestWatcher
 from hgfleet.steering.order import Endpoint
@@ -20,7 +20,7 @@ from testing.integration.support.store import NOW, Store, write_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.steering.config import Config
+    from hgfleet.steering.settings import Config
 
 
 CONTENT = b"x" * 100_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from hgfleet.bundles.manifest import Entry, render
+from hgfleet.bundles.decide.manifest import Entry, render
 from hgfleet.steering import probe
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import SteeredSite
@@ -22,7 +22,7 @@ from testing.integration.support.store import NOW, Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.steering.config import Config
+    from hgfleet.steering.settings import Config
 
 OBJECTS: Final = 30_000
 A_MANIFEST: Final = 10

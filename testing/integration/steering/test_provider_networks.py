@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hgfleet.steering import provider_networks
-from hgfleet.steering.config import Config, Provider
+from hgfleet.steering.settings import Config, Provider
 
 if TYPE_CHECKING:
     from testing.integration.support.store import Store

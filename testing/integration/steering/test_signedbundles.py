@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles.kinds import make_key
+from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import IDENTITY, REPOSITORY, SteeredSite, own
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hgfleet.bundles.manifest import Entry
+    from hgfleet.bundles.decide.manifest import Entry
 
 FAR = "https://far.example/bundles"
 ENDPOINT = Endpoint("far", FAR, "us")
@@ -147,7 +147,7 @@ def test_lines_are_compared_with_the_registry_once(
     site.load(*extensions)
     count = site.root / "count.py"
     count.write_text(
-        "from hgfleet.bundles import advertised\n"
+        "from hgfleet.bundles.decide import advertised\n"
         "def counted(*words, plain=advertised.choose):\n"
         f"    open({str(site.root / 'counted')!r}, 'a').write('once ')\n"
         "    return plain(*words)\n"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from hgfleet.registry.model import Settings, build
+from hgfleet.registry.model.registry import Settings, build
 from hgfleet.storage import place
 from testing.integration.support import site
 from testing.support import prefork

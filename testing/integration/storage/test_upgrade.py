@@ -8,8 +8,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from hgfleet.core import identity
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Settings, build
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Settings, build
 from hgfleet.storage import place
 
 if TYPE_CHECKING:

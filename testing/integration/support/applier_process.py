@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 import nats
 from nats.js.api import StreamConfig
 
-from hgfleet.replication import messages
-from hgfleet.replication.messages import PushMessage
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import PushMessage
 from testing.support.pace import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hgfleet.replication.settings import Settings
+    from hgfleet.replication.protocol.settings import Settings
     from testing.integration.support.broker import Broker
     from testing.integration.support.primary import Primary
 
@@ -148,7 +148,8 @@ def messages_of(
 
 def main(file: Path) -> None:
     """Run the applier (the process of the test)."""
-    from hgfleet.replication import applier, daemons
+    from hgfleet.replication import daemons
+    from hgfleet.replication.mirror import applier
 
     settings = pickle.loads(file.read_bytes())  # noqa: S301  (the test's own file)
     applier.run(settings, daemons.parts(settings))

@@ -19,11 +19,11 @@ from cryptography.x509.oid import NameOID
 from hgfleet.core import identity as identities
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import Heads, Record
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.registry import Registry, Repository
 from hgfleet.replication import daemons
-from hgfleet.replication.settings import Role, Settings
-from hgfleet.replication.source_client import SourceClient
+from hgfleet.replication.protocol.settings import Role, Settings
+from hgfleet.replication.source.client import SourceClient
 from testing.integration.support.site import HG, Site
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hgfleet.core import identity as identities
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog import log_file, writing
 from hgfleet.pushlog.record import FIRST, Heads, Record
-from hgfleet.replication import snapshot
+from hgfleet.replication.protocol import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from hgfleet.pushlog.log_file import Entry
-    from hgfleet.replication.source_requests import Selection
+    from hgfleet.replication.source.requests import Selection
 
 State = dict[str, Any]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import identity
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry
 from testing.support import prefork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgfleet.registry.model import Repository
+    from hgfleet.registry.model.registry import Repository
 
 TOP: Final = Path(__file__).resolve().parents[3]
 HGEXT: Final = TOP / "hgext"

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup.settings import Settings
+from hgfleet.backup.restic.settings import Settings
 from testing.integration.support.applier_process import wait_for
 from testing.integration.support.broker import free_port
 

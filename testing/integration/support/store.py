@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from hgfleet.bundles.manifest import Entry
+from hgfleet.bundles.decide.manifest import Entry
 from hgfleet.objectstore.bucket import Stored, StoredObject, Upload
 from hgfleet.objectstore.presign import PrivateStore, presign
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hgfleet.hg.fingerprint import SETTLED_NS
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
 from hgfleet.web.app import Application
-from hgfleet.web.settings import Settings
+from hgfleet.web.http.settings import Settings
 from testing.support import prefork
 
 if TYPE_CHECKING:

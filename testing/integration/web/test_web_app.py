@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.renames import Rename
-from hgfleet.web import listing
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
 from hgfleet.web.app import Application
+from hgfleet.web.index import listing
 from testing.integration.web.support import PROJECT, Site, ask, last, settle
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def test_before_there_is_a_registry_the_server_says_so_and_then_serves(site: Sit
 def test_health_is_about_repositories_that_can_be_read(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgfleet.web.health.HEALTH_S", 0.0)
+    monkeypatch.setattr("hgfleet.web.http.health.HEALTH_S", 0.0)
     site.create("other")
     web = site.application()
     document = json.loads(ask(web, "/healthz").text)

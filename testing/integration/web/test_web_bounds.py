@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.web.app import Application
-from hgfleet.web.budgets import Kind
-from hgfleet.web.request import LARGEST_BODY
+from hgfleet.web.rendering.budgets import Kind
+from hgfleet.web.requests.request import LARGEST_BODY
 from testing.integration.web.support import PROJECT, Reply, Site, ask, environ_of, last
 from testing.integration.web.test_web_clients import gunicorn_master
 
@@ -104,7 +104,7 @@ def test_an_idle_renderer_ends_and_frees_the_repositories_that_it_has_open(
     (idle,) = web._rendering._renderers._idle
     assert ask(web, "/healthz").status == 200
     assert web._rendering._renderers._idle == [idle]
-    monkeypatch.setattr("hgfleet.web.renderers.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("hgfleet.web.rendering.renderer_pool.IDLE_SECONDS", 0.0)
     assert ask(web, "/healthz").status == 200
     assert web._rendering._renderers._idle == []
     server = web._rendering._renderers._pid

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hgfleet.web import archives
 from hgfleet.web.app import Application
+from hgfleet.web.engine import archives
 from testing.bench.hostile_failing import GONE
 from testing.integration.web import hostile_archives
 from testing.integration.web.support import PROJECT, Site, ask, copied, last

@@ -12,14 +12,14 @@ import pytest
 
 from hgfleet.hg import fingerprint
 from hgfleet.hg.fingerprint import SETTLED_NS
-from hgfleet.web.execution import Execution
-from hgfleet.web.places import Place
-from hgfleet.web.repositories import Repositories
+from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.places import Place
+from hgfleet.web.engine.repositories import Repositories
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from hgfleet.web.app import Application
-    from hgfleet.web.exchange import Environ
+    from hgfleet.web.http.exchange import Environ
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core import identity
-from hgfleet.registry import dynamic_update
+from hgfleet.registry.dynamic import dynamic_update
 from testing.integration.web.support import HGRC, Site
 from testing.support import prefork
 

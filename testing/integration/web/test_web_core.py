@@ -20,7 +20,9 @@ from mercurial.hgweb import hgweb_mod_inner, request, webcommands, webutil
 
 from hgfleet.hg import fingerprint as state
 from hgfleet.hg import wire_commands
-from hgfleet.web import hgweb, pushlog_commands, pushlog_query, search, wire
+from hgfleet.web.engine import hgweb, search
+from hgfleet.web.pushlog import commands, query
+from hgfleet.web.requests import wire
 
 TEMPLATES = Path(mercurial.__file__).parent / "templates"
 
@@ -50,11 +52,11 @@ def test_the_search_of_core_reads_its_revsets_where_we_give_it_ours() -> None:
 def test_the_page_of_a_changeset_has_a_place_for_its_push() -> None:
     assert "webutil.changesetentry(web, ctx)" in inspect.getsource(webcommands.changeset)
     template = (TEMPLATES / "paper/changeset.tmpl").read_bytes()
-    assert pushlog_commands.with_push_row(b"changeset", template).count(b"{if(pushlogid") == 1
+    assert commands.with_push_row(b"changeset", template).count(b"{if(pushlogid") == 1
     for other in (TEMPLATES / "paper").glob("*.tmpl"):
         text = other.read_bytes()
         if other.stem != "changeset":
-            assert pushlog_commands.with_push_row(other.stem.encode(), text) == text
+            assert commands.with_push_row(other.stem.encode(), text) == text
 
 
 def test_the_journal_of_a_transaction_names_the_size_of_a_file_before_the_first_change() -> None:
@@ -101,7 +103,7 @@ def test_the_pages_need_no_more_than_their_policy_allows() -> None:
 
 
 def test_every_page_is_known() -> None:
-    assert set(webcommands.__all__) - set(pushlog_query.STYLES) == {
+    assert set(webcommands.__all__) - set(query.STYLES) == {
         "annotate", "archive", "bookmarks", "branches", "changelog", "changeset", "comparison",
         "diff", "file", "filediff", "filelog", "graph", "help", "log", "manifest", "rawfile", "rev",
         "shortlog", "static", "summary", "tags",

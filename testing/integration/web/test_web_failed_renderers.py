@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry.model import Repository
-from hgfleet.web import frames
+from hgfleet.registry.model.registry import Repository
 from hgfleet.web.app import Application
-from hgfleet.web.budgets import Budget
-from hgfleet.web.lease import Process, Terms
-from hgfleet.web.responses import BrokenOffError
+from hgfleet.web.engine import frames
+from hgfleet.web.rendering.budgets import Budget
+from hgfleet.web.rendering.lease import Process, Terms
+from hgfleet.web.requests.responses import BrokenOffError
 from testing.bench import hostile_others
 from testing.bench.hostile_others import Target
 from testing.integration.web import hostile_archives

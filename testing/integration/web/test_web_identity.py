@@ -14,16 +14,16 @@ import pytest
 
 from hgfleet.core import identity
 from hgfleet.web.app import Application
-from hgfleet.web.execution import Execution
-from hgfleet.web.places import Place
-from hgfleet.web.repositories import Repositories, UnavailableRepositoryError
+from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.places import Place
+from hgfleet.web.engine.repositories import Repositories, UnavailableRepositoryError
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hgfleet.web.exchange import Environ, Exchange
-    from hgfleet.web.routing import InRepository
+    from hgfleet.web.http.exchange import Environ, Exchange
+    from hgfleet.web.http.routing import InRepository
 
 PUBLIC, PRIVATE = "a" * 32, "b" * 32
 NAMES = ("team/project", "team/secret")

@@ -16,11 +16,11 @@ import pytest
 from hgfleet.auth import authenticator, client, token_file
 from hgfleet.auth.authenticator import Authenticator
 from hgfleet.auth.daemon import Server
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
-from hgfleet.web import signin
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
 from hgfleet.web.app import Application
-from hgfleet.web.budgets import Kind
+from hgfleet.web.http import signin
+from hgfleet.web.rendering.budgets import Kind
 from testing.integration.web.support import Reply, Site, ask
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.pushlog import index, index_step, view
-from hgfleet.web import pushlog_query
+from hgfleet.web.pushlog import query as pushlog_query
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 from testing.support.pushlog_lines import IDENTITY, START_MS, Chain, node_of
 

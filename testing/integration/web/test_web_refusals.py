@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from hgfleet.hg import wire_commands
-from hgfleet.web import exchange
-from hgfleet.web.exchange import RefusedError
-from hgfleet.web.repository_requests import RepositoryRequests
-from hgfleet.web.request import LARGEST_BODY
+from hgfleet.web.http import exchange
+from hgfleet.web.http.exchange import RefusedError
+from hgfleet.web.requests.repository_requests import RepositoryRequests
+from hgfleet.web.requests.request import LARGEST_BODY
 from testing.integration.web.support import PROJECT, Site, ask, copied
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.web import stream_limits
 from hgfleet.web.app import Application
-from hgfleet.web.responses import BrokenOffError
+from hgfleet.web.rendering import stream_limits
+from hgfleet.web.requests.responses import BrokenOffError
 from testing.integration.web.support import HGRC, PROJECT, Site, ask, copied, environ_of, last
 from testing.integration.web.test_web_bounds import running
 from testing.integration.web.test_web_clients import Client, client, gunicorn
@@ -141,7 +141,7 @@ def test_a_stream_whose_client_left_ends_even_where_it_looks_at_nothing(
     os.kill(process, signal.SIGSTOP)
     stream.close()
     assert last(large)["aborted"] is True
-    monkeypatch.setattr("hgfleet.web.renderers.LEAVING_SECONDS", 0.0)
+    monkeypatch.setattr("hgfleet.web.rendering.renderer_pool.LEAVING_SECONDS", 0.0)
     assert processes(web) == [process]
     assert ask(web, "/healthz").status == 200
     wait_for("it is killed", lambda: processes(web) == [])
@@ -181,7 +181,9 @@ def test_a_host_without_room_for_another_process_refuses_and_goes_on(
 
     monkeypatch.setattr(os, "fork", limited)
     # The fork server has no captured standard error.
-    monkeypatch.setattr("hgfleet.web.renderer.report", lambda *words: said.write_text(words[1]))
+    monkeypatch.setattr(
+        "hgfleet.web.rendering.fork_server.report", lambda *words: said.write_text(words[1])
+    )
     web = site.application()
     full.touch()
     assert ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE).status == 503

@@ -15,7 +15,7 @@ import sys, threading
 from pathlib import Path
 sys.path[:0] = sys.argv[1].split(":")
 from hgfleet.web.app import Application
-from hgfleet.web.settings import Settings
+from hgfleet.web.http.settings import Settings
 from testing.integration.web.support import ask
 
 folder = Path(sys.argv[2])

@@ -211,7 +211,7 @@ def test_defaults_of_the_table_are_those_of_the_roles() -> None:
 
 
 def test_fixed_ports_of_the_table_are_those_of_the_programs() -> None:
-    from hgfleet.replication.settings import SOURCE_PORT
+    from hgfleet.replication.protocol.settings import SOURCE_PORT
 
     fixed = {
         name: port

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hgfleet.registry import schema
+from hgfleet.registry.model import schema
 from testing.support import loading
 
 ROOT = Path(__file__).resolve().parents[3]

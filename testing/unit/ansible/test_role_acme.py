@@ -10,8 +10,8 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from hgfleet.acme import settings
-from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.settings_file import parse_table
 from testing.unit.ansible import role_variables
 from testing.unit.ansible.role_variables import of_role
 

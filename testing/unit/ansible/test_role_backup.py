@@ -9,7 +9,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
-from hgfleet.backup import address
+from hgfleet.backup.restic import address
 from testing.unit.ansible import role_variables
 from testing.unit.ansible.role_variables import of_role, value
 

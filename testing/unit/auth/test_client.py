@@ -12,7 +12,7 @@ from hgfleet.auth import client as client_module
 from hgfleet.auth import protocol
 from hgfleet.auth.client import AuthClient, NotAskedError
 from hgfleet.auth.protocol import Person, Question, Refused
-from hgfleet.core import line_server
+from hgfleet.core.daemons import line_server
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:

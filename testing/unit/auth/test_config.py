@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from hgfleet.auth import config
-from hgfleet.core.config import parse_table
+from hgfleet.auth import settings
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.settings_file import parse_table
 
 GOOD: dict[str, Any] = {
     "uris": ["ldapi:///", "ldaps://ldap1"],
@@ -17,8 +17,8 @@ GOOD: dict[str, Any] = {
 }
 
 
-def parse(data: dict[str, Any]) -> config.Config:
-    return parse_table("auth.toml", data, config.parse)
+def parse(data: dict[str, Any]) -> settings.Config:
+    return parse_table("auth.toml", data, settings.parse)
 
 
 def test_required_settings_are_enough() -> None:

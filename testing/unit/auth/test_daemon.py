@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.auth import daemon
-from hgfleet.core import line_server
+from hgfleet.core.daemons import line_server
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

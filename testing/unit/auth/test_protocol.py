@@ -9,7 +9,7 @@ import pytest
 
 from hgfleet.auth import protocol
 from hgfleet.auth.protocol import Person, ProtocolError, Question, Refused, Throttled, Unavailable
-from hgfleet.core import line_server
+from hgfleet.core.daemons import line_server
 
 QUESTION = Question("alice", "pä\0ss\nword\u2028", "192.0.2.7")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hgfleet.backup.bucket_lock import SID, closed, opened
+from hgfleet.backup.restic.bucket_lock import SID, closed, opened
 
 OBJECTS = "arn:aws:s3:::hg-backup/*"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import capture
+from hgfleet.backup.point import capture
 from hgfleet.core.errors import HostError, TemporaryError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from hgfleet.backup.drill import sample, spread
-from hgfleet.backup.restic import Snapshot
+from hgfleet.backup.restic.restic import Snapshot
+from hgfleet.backup.restores.drill import sample, spread
 
 
 def test_those_restored_longest_ago_come_first() -> None:

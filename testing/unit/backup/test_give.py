@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hgfleet.backup import host, restore, states
+from hgfleet.backup import states
+from hgfleet.backup.restores import host, restore
 from hgfleet.core.errors import HostError
 
 USERS = {"root": (0, 0), "hg": (995, 994)}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hgfleet.backup.history import difference, heads, later, parse
+from hgfleet.backup.restores.history import difference, heads, later, parse
 from hgfleet.pushlog.record import Record
 
 A, B, C, D, E, NULL = ("".join(c * 40) for c in "abcde0")

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hgfleet.backup import host
-from hgfleet.backup.host import choose
-from hgfleet.backup.point import Point
-from hgfleet.backup.restic import Snapshot
-from hgfleet.backup.restore import candidates, moment
+from hgfleet.backup.point.point import Point
+from hgfleet.backup.restic.restic import Snapshot
+from hgfleet.backup.restores import host
+from hgfleet.backup.restores.host import choose
+from hgfleet.backup.restores.restore import candidates, moment
 from hgfleet.pushlog.record import hash_of
 from testing.support.pushlog_records import IDENTITY, lines
 

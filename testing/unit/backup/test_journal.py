@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.backup import journal
-from hgfleet.backup.journal import Journal
+from hgfleet.backup.point import transaction_journal
+from hgfleet.backup.point.transaction_journal import Journal
 
 
 def test_sizes_and_copies_are_those_before_the_transaction() -> None:
@@ -14,7 +14,7 @@ def test_sizes_and_copies_are_those_before_the_transaction() -> None:
         b"plain\0bookmarks\0journal.backup.bookmarks.bck\x000\n"
         b"\0bookmarks\0\x000\n"
     )
-    assert journal.parse(appended, replaced) == Journal(
+    assert transaction_journal.parse(appended, replaced) == Journal(
         {"store/data/f4.i": 0, "store/00changelog.i": 192, "store/pushlog": 77},
         {
             "store/phaseroots": "store/journal.backup.phaseroots.bck",
@@ -25,16 +25,18 @@ def test_sizes_and_copies_are_those_before_the_transaction() -> None:
 
 
 def test_the_first_line_of_a_file_counts() -> None:
-    found = journal.parse(b"pushlog\x007\npushlog\x009\n", b"")
+    found = transaction_journal.parse(b"pushlog\x007\npushlog\x009\n", b"")
     assert found == Journal({"store/pushlog": 7}, {})
 
 
 def test_a_line_that_is_being_written_announces_nothing() -> None:
-    assert journal.parse(b"a\x001\npushlog\x007", b"2\n\0phase") == Journal({"store/a": 1}, {})
+    assert transaction_journal.parse(b"a\x001\npushlog\x007", b"2\n\0phase") == Journal(
+        {"store/a": 1}, {}
+    )
 
 
 @pytest.mark.parametrize(
     ("appended", "replaced"), [(b"a 1\n", b""), (b"a\0x\n", b""), (b"", b"3\n"), (b"", b"2\na\n")]
 )
 def test_another_format_is_no_journal(appended: bytes, replaced: bytes) -> None:
-    assert journal.parse(appended, replaced) is None
+    assert transaction_journal.parse(appended, replaced) is None

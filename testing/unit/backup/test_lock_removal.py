@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hgfleet.backup.lock_removal import running, wrong
+from hgfleet.backup.restic.lock_removal import running, wrong
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import packs, prune, record
-from hgfleet.backup.packs import PARTS, Checked, after, checked, corrupt, next_part
-from hgfleet.backup.restic import Check, check_of
-from hgfleet.backup.settings import Settings
+from hgfleet.backup import record
+from hgfleet.backup.restic import packs, prune
+from hgfleet.backup.restic.packs import PARTS, Checked, after, checked, corrupt, next_part
+from hgfleet.backup.restic.restic import Check, check_of
+from hgfleet.backup.restic.settings import Settings
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import prune as module
-from hgfleet.backup.prune import Look, chosen, of_host, options, parse_look, prune
-from hgfleet.backup.settings import CREDENTIALS, Retention, Settings
-from hgfleet.backup.snapshot_times import Group
+from hgfleet.backup.restic import prune as module
+from hgfleet.backup.restic.prune import Look, chosen, of_host, options, parse_look, prune
+from hgfleet.backup.restic.settings import CREDENTIALS, Retention, Settings
+from hgfleet.backup.restic.snapshot_times import Group
 from hgfleet.core.errors import TemporaryError, UsageError
 from hgfleet.core.report import Report
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import rebuild
-from hgfleet.backup.revlog_index import Kept
+from hgfleet.backup.point import recovered
+from hgfleet.backup.point.revlog_index import Kept
 from hgfleet.core.errors import HostError
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 def test_index_and_data_keep_the_same_revisions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: Kept, sizes: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(rebuild.revlog_index, "keep", lambda _index, _changesets: kept)
+    monkeypatch.setattr(recovered.revlog_index, "keep", lambda _index, _changesets: kept)
     (tmp_path / "r.i").write_bytes(bytes(16))
     (tmp_path / "r.d").write_bytes(bytes(32))
-    rebuild.cut(tmp_path / "r.i", 2)
+    recovered.cut(tmp_path / "r.i", 2)
     assert {file.name: file.stat().st_size for file in tmp_path.iterdir()} == sizes
 
 
 def test_data_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = Kept(2, 10, 33, is_inline=False)
-    monkeypatch.setattr(rebuild.revlog_index, "keep", lambda _index, _changesets: kept)
+    monkeypatch.setattr(recovered.revlog_index, "keep", lambda _index, _changesets: kept)
     (tmp_path / "r.i").write_bytes(bytes(16))
     (tmp_path / "r.d").write_bytes(bytes(32))
     with pytest.raises(HostError, match=r"r\.d: got 32 bytes, expected 33"):
-        rebuild.cut(tmp_path / "r.i", 2)
+        recovered.cut(tmp_path / "r.i", 2)

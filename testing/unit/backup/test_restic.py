@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup.restic import Restic, Snapshot, result_of
-from hgfleet.backup.restore import candidates, moment
-from hgfleet.backup.settings import Settings
+from hgfleet.backup.restic.restic import Restic, Snapshot, result_of
+from hgfleet.backup.restic.settings import Settings
+from hgfleet.backup.restores.restore import candidates, moment
 from hgfleet.core.errors import HostError, UnavailableError, UsageError
 
 if TYPE_CHECKING:

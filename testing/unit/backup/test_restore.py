@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import restore
-from hgfleet.backup.restic import Snapshot
-from hgfleet.backup.settings import Settings
+from hgfleet.backup.restic.restic import Snapshot
+from hgfleet.backup.restic.settings import Settings
+from hgfleet.backup.restores import restore
 from hgfleet.core.errors import HostError, UsageError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from hgfleet.backup import revlog_index
-from hgfleet.backup.revlog_index import SIZE, Kept
+from hgfleet.backup.point import revlog_index
+from hgfleet.backup.point.revlog_index import SIZE, Kept
 from hgfleet.core.errors import HostError
 
 INLINE, GENERALDELTA, VERSION = 1 << 16, 1 << 17, 1

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hgfleet.backup import rewind
-from hgfleet.backup.point import Point
-from hgfleet.backup.restic import Snapshot
-from hgfleet.backup.restore import surest
-from hgfleet.backup.revlog_index import Changeset, changesets, keep
+from hgfleet.backup.point import rewind
+from hgfleet.backup.point.point import Point
+from hgfleet.backup.point.revlog_index import Changeset, changesets, keep
+from hgfleet.backup.restic.restic import Snapshot
+from hgfleet.backup.restores.restore import surest
 from hgfleet.core.errors import HostError
 from hgfleet.pushlog.log_file import Entry
 from hgfleet.pushlog.record import FIRST, Heads, Record

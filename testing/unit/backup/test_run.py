@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup.restic import Restic
+from hgfleet.backup.restic.restic import Restic
+from hgfleet.backup.restic.settings import Settings
 from hgfleet.backup.run import Run
-from hgfleet.backup.settings import Settings
 from hgfleet.core import files
 from hgfleet.core.errors import TemporaryError
 from hgfleet.core.report import Report

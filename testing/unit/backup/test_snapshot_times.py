@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hgfleet.backup import snapshot_times
-from hgfleet.backup.settings import Retention
-from hgfleet.backup.snapshot_times import (
+from hgfleet.backup.restic import snapshot_times
+from hgfleet.backup.restic.settings import Retention
+from hgfleet.backup.restic.snapshot_times import (
     BACKDATED_TOLERANCE_SECONDS,
     CLOCK_TOLERANCE_SECONDS,
     Group,

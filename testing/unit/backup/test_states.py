@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.backup import states
-from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
+from hgfleet.core.settings_file import parse_table
 
 ROW = {"name": "x", "where": "y", "writer": "z", "rebuilt": "-", "backup": "files"}
 

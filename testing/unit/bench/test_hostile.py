@@ -10,7 +10,7 @@ import pytest
 from mercurial import hg
 from mercurial import ui as ui_module
 
-from hgfleet.web.answer_writer import HELD_BYTES
+from hgfleet.web.rendering.answer_writer import HELD_BYTES
 from testing.bench import hostile, hostile_failing, hostile_groups, hostile_history, hostile_site
 from testing.bench.hostile_cases import Case, cases
 from testing.bench.hostile_groups import Outcome

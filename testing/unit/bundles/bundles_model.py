@@ -19,27 +19,27 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import yaml
 
-from hgfleet.bundles import advertised, names
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.job import Options, Outcome
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, Manifests
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.plan import Refresh, order
+from hgfleet.bundles.decide import advertised, names
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, Manifests
+from hgfleet.bundles.decide.plan import Refresh, order
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.job import Options, Outcome
+from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.core import identity as identities
 from hgfleet.core.report import Report
 from hgfleet.objectstore.bucket import CACHE_SECONDS, StoredObject
 from hgfleet.objectstore.settings import Store
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.registry.permissions import may_read
+from hgfleet.registry.dynamic.effective import EffectiveRegistry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.permissions import may_read
 from testing.support.identity_world import CLOSED, OPEN, STAFF, STATIC, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hgfleet.bundles.stores import StoreListing
-    from hgfleet.registry.model import Repository
+    from hgfleet.bundles.stores.stores import StoreListing
+    from hgfleet.registry.model.registry import Repository
 
     Content = frozenset[int]
     Moment = tuple[str, int]

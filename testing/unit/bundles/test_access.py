@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.access import (
+from hgfleet.bundles.decide.manifest import Entry, Manifests
+from hgfleet.bundles.decide.plan import Refresh
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.stores.access import (
     Access,
     ChangedError,
     difference,
     is_publishable,
     withdrawn,
 )
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.manifest import Entry, Manifests
-from hgfleet.bundles.plan import Refresh
 from hgfleet.core import identity
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import dynamic_update
-from hgfleet.registry import entry as people
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Namespace, Repository, Settings, build
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic import entry as people
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Repository, Settings, build
 
 if TYPE_CHECKING:
     from pathlib import Path

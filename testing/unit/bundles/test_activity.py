@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import recent_pushes
-from hgfleet.bundles.activity import OTHER, PRIVATE, Activity, busiest, of
-from hgfleet.bundles.demand import Demand
+from hgfleet.bundles.decide.activity import OTHER, PRIVATE, Activity, busiest, of
+from hgfleet.bundles.decide.demand import Demand
+from hgfleet.bundles.hg import recent_pushes
 from testing.support.pushlog_lines import START_MS, Chain, node_of
 
 if TYPE_CHECKING:

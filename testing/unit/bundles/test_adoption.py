@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.adoption import adoptable, arrival
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.registry.entry import Entry as Registered
-from hgfleet.registry.model import Repository
-from hgfleet.registry.renames import Rename
-from hgfleet.registry.user_repositories import dynamic_of
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.steps.adoption import adoptable, arrival
+from hgfleet.registry.dynamic.entry import Entry as Registered
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.dynamic.user_repositories import dynamic_of
+from hgfleet.registry.model.registry import Repository
 
 MINE = "5f" * 16
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import advertised
-from hgfleet.bundles.advertised import FOR_OTHERS, FOREIGN, GONE, choose, problem
+from hgfleet.bundles.decide import advertised
+from hgfleet.bundles.decide.advertised import FOR_OTHERS, FOREIGN, GONE, choose, problem
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.effective import EffectiveRegistry
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Settings, build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.registry.model import Read
+    from hgfleet.registry.model.registry import Read
 
 MINE, OTHER = "5f" * 16, "9a" * 16
 NAME = "a" * 40 + ".0123456789abcdef.zstd-v2.hg"

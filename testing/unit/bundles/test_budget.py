@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.budget import (
+from hgfleet.bundles.hg.budget import (
     CLONE,
     MIB,
     Bounds,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import changegroup_merge
-from hgfleet.bundles.changegroup_merge import Changegroup, CorruptChangegroupError, merge
+from hgfleet.bundles.hg import changegroup_merge
+from hgfleet.bundles.hg.changegroup_merge import Changegroup, CorruptChangegroupError, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles.check_times import RUNS, CheckTimes, first_mark, reads_per_run
+from hgfleet.bundles.steps.check_times import RUNS, CheckTimes, first_mark, reads_per_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet import cli
-from hgfleet.bundles.job import Outcome
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, Manifests, object_url
-from hgfleet.bundles.pipeline import Pipeline
-from hgfleet.bundles.published import PublishedBundles
-from hgfleet.bundles.reader import Reader
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, Manifests, object_url
+from hgfleet.bundles.steps.job import Outcome
+from hgfleet.bundles.steps.pipeline import Pipeline
+from hgfleet.bundles.steps.published import PublishedBundles
+from hgfleet.bundles.stores.reader import Reader
 from hgfleet.core.errors import HgfleetError, TemporaryError, UnavailableError
 from hgfleet.hg import push_spool
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.bundles import config
+from hgfleet.bundles.decide import settings
 from hgfleet.core.errors import ConfigurationError
 
 STORE = """
@@ -17,10 +17,10 @@ public_url = "https://cdn.example/bundles/"
 """
 
 
-def load(tmp_path: Path, text: str) -> config.Config:
+def load(tmp_path: Path, text: str) -> settings.Config:
     path = tmp_path / "bundles.toml"
     path.write_text(text)
-    return config.load(path)
+    return settings.load(path)
 
 
 def test_only_the_store_has_no_default(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_the_first_pattern_that_matches_gives_the_level(tmp_path: Path) -> None:
 
 def test_no_file_names_the_role_that_writes_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the role `bundles` writes them"):
-        config.load(tmp_path / "none.toml")
+        settings.load(tmp_path / "none.toml")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import corruption
+from hgfleet.bundles.stores import corruption
 
 if TYPE_CHECKING:
     from pathlib import Path

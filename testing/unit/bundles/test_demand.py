@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles import demand
-from hgfleet.bundles.config import Config
-from hgfleet.bundles.demand import Demand, collect
-from hgfleet.bundles.job import Job, Options
-from hgfleet.bundles.plan import Refresh
+from hgfleet.bundles.decide import demand
+from hgfleet.bundles.decide.demand import Demand, collect
+from hgfleet.bundles.decide.plan import Refresh
+from hgfleet.bundles.decide.settings import Config
+from hgfleet.bundles.steps.job import Job, Options
 from hgfleet.core.report import Report
 from hgfleet.objectstore.settings import Store
 

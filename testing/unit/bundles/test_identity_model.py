@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hgfleet.bundles import unfinished
+from hgfleet.bundles.steps import unfinished
 from testing.support.identity_changes import carry_out, changes
 from testing.unit.bundles.bundles_model import MOMENTS, CheckedManifests, KilledError, Serial, Site
 
@@ -59,11 +59,11 @@ class Bundles(RuleBasedStateMachine):
             return mock.Mock(returncode=0, stdout="")
 
         self.patches: list[Any] = [
-            mock.patch("hgfleet.bundles.job.datetime", Clock),
-            mock.patch("hgfleet.bundles.job.Manifests", CheckedManifests),
-            mock.patch("hgfleet.bundles.pipeline.ThreadPoolExecutor", Serial),
-            mock.patch("hgfleet.bundles.parallel.ThreadPoolExecutor", Serial),
-            mock.patch("hgfleet.bundles.purging.subprocess.run", purge),
+            mock.patch("hgfleet.bundles.steps.job.datetime", Clock),
+            mock.patch("hgfleet.bundles.steps.job.Manifests", CheckedManifests),
+            mock.patch("hgfleet.bundles.steps.pipeline.ThreadPoolExecutor", Serial),
+            mock.patch("hgfleet.bundles.stores.parallel.ThreadPoolExecutor", Serial),
+            mock.patch("hgfleet.bundles.stores.purging.subprocess.run", purge),
         ]
         for patch in self.patches:
             patch.start()

@@ -7,9 +7,9 @@ import json
 import re
 from datetime import UTC, datetime
 
-from hgfleet.bundles import pages
-from hgfleet.bundles.manifest import Entry
-from hgfleet.bundles.pages import Row
+from hgfleet.bundles.decide.manifest import Entry
+from hgfleet.bundles.stores import pages
+from hgfleet.bundles.stores.pages import Row
 
 ENTRY = Entry(
     'https://s3.example/bundles/a/b.hg?x=<&"',

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.demand import Demand
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.bundles.plan import Action, Plan, Refresh, State, Stores, misplaced, order, plan
-from hgfleet.registry.model import Repository
+from hgfleet.bundles.decide.demand import Demand
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.plan import Action, Plan, Refresh, State, Stores, misplaced, order, plan
+from hgfleet.registry.model.registry import Repository
 
 PUBLIC = "https://store.example/bundles"
 US = "https://us.example/bundles"

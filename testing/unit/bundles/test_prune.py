@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.prune import prunable
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.prune import prunable
 from hgfleet.objectstore.bucket import StoredObject
 
 BEFORE = datetime(2026, 11, 13, tzinfo=UTC)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hgfleet.bundles.plan import State
-from hgfleet.bundles.pullbundle_chain import (
+from hgfleet.bundles.decide.plan import State
+from hgfleet.bundles.decide.pullbundle_chain import (
     MAX_HEADS,
     MAX_LINKS,
     PIECES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import purging
+from hgfleet.bundles.stores import purging
 from hgfleet.core.errors import UnavailableError
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.bundles import record
-from hgfleet.bundles.activity import PRIVATE, Activity
-from hgfleet.bundles.job import Outcome
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.bundles.plan import Action, Plan
+from hgfleet.bundles.decide.activity import PRIVATE, Activity
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.plan import Action, Plan
+from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps.job import Outcome
 from hgfleet.core.errors import HostError, UnavailableError
-from hgfleet.registry.model import Repository
+from hgfleet.registry.model.registry import Repository
 
 if TYPE_CHECKING:
     from pathlib import Path

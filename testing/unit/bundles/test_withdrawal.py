@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.kinds import make_key
-from hgfleet.bundles.manifest import Entry, object_url
-from hgfleet.bundles.plan import Stores
-from hgfleet.bundles.withdrawal import REMOVED, due
-from hgfleet.registry.model import Repository
+from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.plan import Stores
+from hgfleet.bundles.steps.withdrawal import REMOVED, due
+from hgfleet.registry.model.registry import Repository
 
 MINE, OTHER = "5f" * 16, "9a" * 16
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

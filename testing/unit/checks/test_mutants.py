@@ -143,8 +143,8 @@ def test_every_mutation_of_the_product_is_python() -> None:
 # --- the mutants of a run, and their tests ----------------------------------------------------
 
 SOURCES = {
-    "hgfleet/backup/prune.py": "LIMIT = 3\nOTHER = 4\n",
-    "hgfleet/ssh/shell.py": "x = a < b\n",
+    "hgfleet/backup/restic/prune.py": "LIMIT = 3\nOTHER = 4\n",
+    "hgfleet/ssh/session/shell.py": "x = a < b\n",
     "testing/unit/backup/test_prune.py": "one test",
 }
 
@@ -199,11 +199,11 @@ def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
 def test_mutants_are_of_a_package_and_of_a_place() -> None:
     options = command.parser().parse_args(["--package", "backup"])
     assert {one.file for one in command.chosen(options, SOURCES, set())} == {
-        "hgfleet/backup/prune.py"
+        "hgfleet/backup/restic/prune.py"
     }
-    options = command.parser().parse_args(["--only", "hgfleet/backup/prune.py:2"])
+    options = command.parser().parse_args(["--only", "hgfleet/backup/restic/prune.py:2"])
     assert [str(one) for one in command.chosen(options, SOURCES, set())] == [
-        "hgfleet/backup/prune.py:2 4 -> 5  (in module)"
+        "hgfleet/backup/restic/prune.py:2 4 -> 5  (in module)"
     ]
 
 
@@ -216,10 +216,10 @@ REASON = "a limit that nobody meets"
 @pytest.mark.parametrize(
     ("entry", "covered"),
     [
-        (Entry("hgfleet/backup/prune.py", REASON), [True, True]),
-        (Entry("hgfleet/backup/prune.py", REASON, MODULE), [True, True]),
-        (Entry("hgfleet/backup/prune.py", REASON, MODULE, "3 -> 4"), [True, False]),
-        (Entry("hgfleet/backup/prune.py", REASON, "prune"), [False, False]),
+        (Entry("hgfleet/backup/restic/prune.py", REASON), [True, True]),
+        (Entry("hgfleet/backup/restic/prune.py", REASON, MODULE), [True, True]),
+        (Entry("hgfleet/backup/restic/prune.py", REASON, MODULE, "3 -> 4"), [True, False]),
+        (Entry("hgfleet/backup/restic/prune.py", REASON, "prune"), [False, False]),
         (Entry("hgfleet/backup/run.py", REASON), [False, False]),
     ],
 )
@@ -237,12 +237,12 @@ def test_a_class_explains_its_methods_and_no_other_class() -> None:
 
 def test_an_explanation_of_nothing_or_without_a_reason_is_a_problem() -> None:
     entries = explained.read(
-        '[[explained]]\nfile = "hgfleet/backup/prune.py"\nchange = "3 -> 5"\nreason = "equal"\n'
+        '[[explained]]\nfile = "hgfleet/backup/restic/prune.py"\nchange = "3 -> 5"\nreason = "equal"\n'
     )
     short, stale = explained.problems(entries, SOURCES)
     assert "got the reason 'equal'" in short
     assert "there is no such mutation" in stale
-    assert explained.problems([Entry("hgfleet/backup/prune.py", REASON)], SOURCES) == []
+    assert explained.problems([Entry("hgfleet/backup/restic/prune.py", REASON)], SOURCES) == []
 
 
 def test_the_list_of_this_repository_explains_mutations_that_exist() -> None:
@@ -265,8 +265,8 @@ def test_the_exit_code_tells_of_survivors(
     outcomes: dict[Mutant, str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.summary(outcomes, []) == code
-    assert ("hgfleet/backup/prune.py:2 4 -> 5" in capsys.readouterr().out) == bool(code)
-    assert command.summary(outcomes, [Entry("hgfleet/backup/prune.py", REASON)]) == 0
+    assert ("hgfleet/backup/restic/prune.py:2 4 -> 5" in capsys.readouterr().out) == bool(code)
+    assert command.summary(outcomes, [Entry("hgfleet/backup/restic/prune.py", REASON)]) == 0
 
 
 def test_results_of_a_killed_run_are_read_without_its_last_line(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.core import config
+from hgfleet.core import settings_file
 from hgfleet.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hgfleet.core.config import Table
+    from hgfleet.core.settings_file import Table
 
 
 def everything(table: Table) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def everything(table: Table) -> dict[str, Any]:
 def test_every_setting_has_its_default(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text("")
-    got = config.read(file, everything)
+    got = settings_file.read(file, everything)
     assert got == {
         "text": "default",
         "optional": "",
@@ -66,7 +66,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
         'seconds = 0.1\ninteger = 9\nsize = 0\nfile = "/c"\nurl = "http://[::1]:80/p/"\n'
         '[inner]\ntext = "i"\n[[row]]\nname = "r1"\n[[row]]\nname = "r2"\n'
     )
-    got = config.read(file, everything)
+    got = settings_file.read(file, everything)
     assert list(got.values()) == [
         *("t", "o", "two", ("a",), True, 1.0, 0.1, 9, 0),
         *(Path("/c"), "http://[::1]:80/p", "i", ["r1", "r2"]),
@@ -108,7 +108,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_named(data: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        config.parse_table("/etc/x.toml", data, everything)
+        settings_file.parse_table("/etc/x.toml", data, everything)
     assert str(caught.value).startswith(f"/etc/x.toml: {error}")
 
 
@@ -135,7 +135,7 @@ def test_a_setting_without_a_default_must_be_there(
     take: Callable[[Table], object], error: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        config.parse_table("x.toml", {"empty": []}, take)
+        settings_file.parse_table("x.toml", {"empty": []}, take)
     assert str(caught.value).startswith(f"x.toml: {error}")
 
 
@@ -146,12 +146,14 @@ def test_tables_with_names_of_the_site_are_read_name_by_name() -> None:
         return {name: below.integer(name, least=1, most=22) for name in below.names()}
 
     data = {"levels": {"team/*": 3, "b": 4}}
-    assert config.parse_table("x.toml", data, levels) == {"team/*": 3, "b": 4}
+    assert settings_file.parse_table("x.toml", data, levels) == {"team/*": 3, "b": 4}
 
 
 def test_a_missing_file_names_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        config.read(tmp_path / "x.toml", everything, "the settings of x", "the role `x` writes it")
+        settings_file.read(
+            tmp_path / "x.toml", everything, "the settings of x", "the role `x` writes it"
+        )
     assert str(caught.value) == (
         f"{tmp_path}/x.toml: cannot read the settings of x (No such file or directory); "
         "the role `x` writes it"
@@ -163,7 +165,7 @@ def test_a_file_must_be_toml(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.toml"
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"x\.toml: not TOML: "):
-        config.read(file, everything)
+        settings_file.read(file, everything)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_errors_of_a_secret_file_show_no_text_of_it(tmp_path: Path, content: str
     file = tmp_path / "x.toml"
     file.write_text(content)
     with pytest.raises(ConfigurationError) as caught:
-        config.read(file, lambda table: table.text("key"), secret=True)
+        settings_file.read(file, lambda table: table.text("key"), secret=True)
     assert "s3" not in str(caught.value).replace(str(file), "")
     assert caught.value.__cause__ is None
 
@@ -182,7 +184,7 @@ def test_errors_of_a_secret_file_show_no_text_of_it(tmp_path: Path, content: str
 def test_key_lookup_can_afford_the_table() -> None:
     code = (
         "import sys; sys.path.append('.')\n"
-        "from hgfleet.core.config import parse_table\n"
+        "from hgfleet.core.settings_file import parse_table\n"
         "parse_table('x', {'a': '/b'}, lambda table: table.file_name('a'))\n"
         "slow = {'re', 'os', 'typing', 'pathlib', 'tomllib', 'dataclasses'} & set(sys.modules)\n"
         "sys.exit(f'imported: {slow}' if slow else 0)"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.core import line_server
-from hgfleet.core.line_server import LineServer
+from hgfleet.core.daemons import line_server
+from hgfleet.core.daemons.line_server import LineServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ def test_a_defect_ends_one_question(start: Callable[..., Site]) -> None:
 
 PROGRAM = """
 import socket, sys
-from hgfleet.core.line_server import LineServer
+from hgfleet.core.daemons.line_server import LineServer
 listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 listening.bind(sys.argv[1])
 listening.listen()

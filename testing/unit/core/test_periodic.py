@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.core.periodic import due
+from hgfleet.core.daemons.periodic import due
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.core import systemd
+from hgfleet.core.daemons import systemd
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

@@ -14,8 +14,9 @@ from controller.deploy.decide import DeployError
 from hgfleet.auth import token_file
 from hgfleet.core.formats import FORMATS
 from hgfleet.pushlog import record
-from hgfleet.registry import compiled, user_repositories
-from hgfleet.replication import messages
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.model import compiled
+from hgfleet.replication.protocol import messages
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hgfleet.core.daemons.line_server import LineServer, ProtocolError
 from hgfleet.core.errors import UnavailableError
-from hgfleet.core.line_server import LineServer, ProtocolError
 from hgfleet.directory import person_state
 from hgfleet.directory.person_state import PersonState
 

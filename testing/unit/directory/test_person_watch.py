@@ -15,7 +15,7 @@ from hgfleet.directory.person_watch import (
     login_age,
     objection,
 )
-from hgfleet.ssh.person_lookup import KEEP_S
+from hgfleet.ssh.keys.person_lookup import KEEP_S
 
 KEY = f"SHA256:{'k' * 43}"
 PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import packs
 from hgfleet.backup import record as backup
-from hgfleet.backup.restic import Check
-from hgfleet.bundles import corruption, record
+from hgfleet.backup.restic import packs
+from hgfleet.backup.restic.restic import Check
+from hgfleet.bundles.steps import record
+from hgfleet.bundles.stores import corruption
 from hgfleet.core import counters
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.hg import incoming
-from hgfleet.hg.incoming import SessionEndError, SpoolLimits
+from hgfleet.hg.sessions import incoming
+from hgfleet.hg.sessions.incoming import SessionEndError, SpoolLimits
 
 LIMITS = SpoolLimits(push=1000, person=2000, free=500)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.hg import required_copy, wake
-from hgfleet.replication.visibility import Answer, has_copy
-from hgfleet.replication.wake_server import CopyRequest, parse
+from hgfleet.replication.primary.visibility import Answer, has_copy
+from hgfleet.replication.primary.wake_server import CopyRequest, parse
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.hg import session_slots
-from hgfleet.hg.client_stream import ClientStream
-from hgfleet.hg.incoming import DisconnectedError, SessionEndError, SpoolLimits
+from hgfleet.hg.sessions import session_slots
+from hgfleet.hg.sessions.client_stream import ClientStream
+from hgfleet.hg.sessions.incoming import DisconnectedError, SessionEndError, SpoolLimits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.hg import session_start
+from hgfleet.hg.sessions import session_start
 from testing.support import loading
 
 if TYPE_CHECKING:

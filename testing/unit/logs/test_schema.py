@@ -23,7 +23,7 @@ and pages, whose fields are for clients."""
 
 MODULES: Final = [
     *sorted((TOP / "hgext").glob("*.py")),
-    TOP / "hgfleet/ssh/shell.py",
+    TOP / "hgfleet/ssh/session/shell.py",
     TOP / "hgfleet/admission/clone.py",
     *(
         path

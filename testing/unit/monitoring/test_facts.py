@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import packs
-from hgfleet.backup.restic import Check
-from hgfleet.bundles import corruption, record
+from hgfleet.backup.restic import packs
+from hgfleet.backup.restic.restic import Check
+from hgfleet.bundles.steps import record
+from hgfleet.bundles.stores import corruption
 from hgfleet.core import counters, files
 from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
 from hgfleet.probes import history
-from hgfleet.ssh import lookup_counts, session_counts
+from hgfleet.ssh.keys import lookup_counts
+from hgfleet.ssh.session import session_counts
 from hgfleet.steering import health
 from hgfleet.steering.health import Condition, Findings, Health
-from hgfleet.web import request_counts
+from hgfleet.web.http import request_counts
 from testing.support.certificates import pem
 
 if TYPE_CHECKING:

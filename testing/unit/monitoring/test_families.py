@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup.packs import Checked
-from hgfleet.bundles.activity import Activity
-from hgfleet.bundles.record import Record
+from hgfleet.backup.restic.packs import Checked
+from hgfleet.bundles.decide.activity import Activity
+from hgfleet.bundles.steps.record import Record
 from hgfleet.directory.sync_check import EXIT_CODES
 from hgfleet.hg import push_outcome
 from hgfleet.hg.clone_counts import Answers
@@ -17,10 +17,10 @@ from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
 from hgfleet.probes.history import History, Result, Sum, add
-from hgfleet.ssh.lookup_counts import Lookups
-from hgfleet.ssh.session_counts import Sessions
+from hgfleet.ssh.keys.lookup_counts import Lookups
+from hgfleet.ssh.session.session_counts import Sessions
 from hgfleet.steering.health import Condition, Health
-from hgfleet.web.request_counts import Requests
+from hgfleet.web.http.request_counts import Requests
 
 if TYPE_CHECKING:
     from hgfleet.monitoring.exposition import Family

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry.compiled import dump_compiled, load_compiled, parse_compiled
-from hgfleet.registry.schema import parse
+from hgfleet.registry.model.compiled import dump_compiled, load_compiled, parse_compiled
+from hgfleet.registry.model.schema import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "version: 1\n"
@@ -96,8 +96,8 @@ def test_reading_the_compiled_form_imports_nothing_slow(tmp_path: Path) -> None:
     file = tmp_path / "registry.json"
     file.write_text(dump_compiled(parse(entry("push: []"))))
     code = (
-        "import sys; from hgfleet.registry import permissions; "
-        "from hgfleet.registry.compiled import load_compiled; "
+        "import sys; from hgfleet.registry.model import permissions; "
+        "from hgfleet.registry.model.compiled import load_compiled; "
         "load_compiled(sys.argv[1]); "
         "print(sorted({'yaml', 'boto3', 'subprocess', 'argparse', 'ldap'} & set(sys.modules)))"
     )

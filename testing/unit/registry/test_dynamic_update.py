@@ -16,8 +16,8 @@ import pytest
 from hgfleet.core import generation
 from hgfleet.core.errors import HostError, RegistryError, TemporaryError
 from hgfleet.pushlog import term
-from hgfleet.registry import dynamic_update, missing, user_repositories
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update, missing, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
 from testing.support.user_repository_file import BOB, written
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
 
 WRITER = """
 import sys
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
 for number in range(20):
     with dynamic_update.update(sys.argv[1]) as entries:
         entries[f"people/{sys.argv[2]}/r{number}"] = Entry(sys.argv[2], "", "2026-11-21T00:00:00Z")
@@ -163,8 +163,8 @@ def test_no_change_of_several_processes_is_lost(file: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
 with dynamic_update.update(sys.argv[1]) as entries:
     entries["people/bob/y"] = Entry("bob", "", "2026-11-21T00:00:00Z")
     os.kill(os.getpid(), signal.SIGKILL)

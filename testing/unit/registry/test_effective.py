@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.errors import RegistryError
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.effective import EffectiveRegistry
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Settings, build
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from mercurial import config
 
-from hgfleet.registry.compiled import dump_compiled, parse_compiled
-from hgfleet.registry.hgrc import render as hgrc
-from hgfleet.registry.schema import parse
+from hgfleet.registry.model.compiled import dump_compiled, parse_compiled
+from hgfleet.registry.model.repository_hgrc import render as hgrc
+from hgfleet.registry.model.schema import parse
 
 TWO = """\
 version: 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.registry.identities import Found, decide
+from hgfleet.registry.provision.identities import Found, decide
 
 ONE, TWO, NEW = "1" * 32, "2" * 32, "f" * 32
 

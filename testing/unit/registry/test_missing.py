@@ -13,8 +13,9 @@ import pytest
 
 from hgfleet.core import identity
 from hgfleet.core.errors import ConfigurationError, RegistryError, UsageError
-from hgfleet.registry import cli, dynamic_update, missing, repair, user_repositories
-from hgfleet.registry.missing import Missing
+from hgfleet.registry import cli
+from hgfleet.registry.dynamic import dynamic_update, missing, repair, user_repositories
+from hgfleet.registry.dynamic.missing import Missing
 from testing.support.user_repository_file import BOB, written
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hgfleet.policies.rule import Rule
-from hgfleet.registry import model
-from hgfleet.registry.compiled import dump_compiled, parse_compiled
-from hgfleet.registry.model import BUNDLE_KINDS, Settings, effective
-from hgfleet.registry.schema import parse
+from hgfleet.registry.model import registry
+from hgfleet.registry.model.compiled import dump_compiled, parse_compiled
+from hgfleet.registry.model.registry import BUNDLE_KINDS, Settings, effective
+from hgfleet.registry.model.schema import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "version: 1\n"
@@ -25,14 +25,14 @@ def test_a_repository_needs_only_a_description() -> None:
     (only,) = parse(
         HEAD + "repositories: {a/b-c: {description: ' Some text '}}"
     ).repositories.values()
-    assert only == model.Repository(
+    assert only == registry.Repository(
         "a/b-c",
         "Some text",
         "public",
         (),
         True,
         BUNDLE_KINDS,
-        {"file-size": {"max": model.MAX_FILE_BYTES}},
+        {"file-size": {"max": registry.MAX_FILE_BYTES}},
     )
     assert only.is_public
 
@@ -112,7 +112,9 @@ repositories:
         "b": None,
         "n/c": {"max": 2**30},
     }
-    created = model.effective("people/bob/x", model.Settings(), parse(HEAD + "repositories: {}"))
+    created = registry.effective(
+        "people/bob/x", registry.Settings(), parse(HEAD + "repositories: {}")
+    )
     assert created.policies["file-size"] == {"max": 100 * 2**20}
 
 
@@ -158,8 +160,8 @@ repositories:
   people/bob/x: {description: X}
 """
     again = parse_compiled(dump_compiled(parse(text)))
-    made = model.effective(
-        "people/bob/y", model.Settings(read="public"), again, description="Y", owner="bob"
+    made = registry.effective(
+        "people/bob/y", registry.Settings(read="public"), again, description="Y", owner="bob"
     )
     assert made == dataclasses.replace(
         again.repositories["people/bob/x"],

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core import identity
-from hgfleet.registry import moves
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import build
-from hgfleet.registry.renames import Rename
-from hgfleet.registry.user_repositories import Dynamic, dynamic_of
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.dynamic.user_repositories import Dynamic, dynamic_of
+from hgfleet.registry.model.registry import build
+from hgfleet.registry.provision import moves
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import pytest
 
 from hgfleet.core.principal import Principal
 from hgfleet.core.text import alternatives
-from hgfleet.registry.model import Read, Repository
-from hgfleet.registry.permissions import may_push, may_read, push_refusal
+from hgfleet.registry.model.permissions import may_push, may_read, push_refusal
+from hgfleet.registry.model.registry import Read, Repository
 
 ALICE = Principal("alice", frozenset({"maintainers", "sandbox"}))
 BOB = Principal("bob", frozenset({"sandbox"}))

@@ -19,17 +19,17 @@ from hgfleet.core.errors import HostError
 from hgfleet.core.owner import Owner
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import FIRST, Heads, Record
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.compiled import load_compiled
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.model.compiled import load_compiled
+from hgfleet.registry.model.schema import parse
+from hgfleet.registry.model.yaml_tree import RegistrySourceError
 from hgfleet.registry.owned_files import owner
-from hgfleet.registry.provision import Target, apply
-from hgfleet.registry.renames import Rename
-from hgfleet.registry.schema import parse
-from hgfleet.registry.yaml_tree import RegistrySourceError
+from hgfleet.registry.provision.provisioning import Target, apply
 
 if TYPE_CHECKING:
-    from hgfleet.registry.model import Registry
+    from hgfleet.registry.model.registry import Registry
 
 TWO = """\
 version: 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.registry import dynamic_update, registry_text, user_repositories
+from hgfleet.registry.dynamic import dynamic_update, registry_text, user_repositories
 from testing.support.user_repository_file import BOB, written
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.registry import renames
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import renames
+from hgfleet.registry.dynamic.renames import Rename
 
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 NOTE = {"to": "people/bob/y", "owner": "bob", "since": "2026-11-21T00:00:00Z"}

@@ -10,8 +10,8 @@ import pytest
 
 from hgfleet.core.principal import Principal
 from hgfleet.hg.store_size import BLOCK
-from hgfleet.registry import repository_sizes
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import repository_sizes
+from hgfleet.registry.dynamic.entry import Entry
 from testing.support.user_repository_file import BOB, written
 
 if TYPE_CHECKING:

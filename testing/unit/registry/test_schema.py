@@ -13,11 +13,11 @@ import yaml
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.names import RESERVED_SEGMENTS, path_problem
-from hgfleet.registry import schema, yaml_tree
-from hgfleet.registry.compiled import dump_compiled, parse_compiled
-from hgfleet.registry.model import Registry
-from hgfleet.registry.schema import MAX_BYTES, parse
-from hgfleet.registry.yaml_tree import RegistrySourceError
+from hgfleet.registry.model import schema, yaml_tree
+from hgfleet.registry.model.compiled import dump_compiled, parse_compiled
+from hgfleet.registry.model.registry import Registry
+from hgfleet.registry.model.schema import MAX_BYTES, parse
+from hgfleet.registry.model.yaml_tree import RegistrySourceError
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = "version: 1\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hgfleet.core.errors import TemporaryError
-from hgfleet.registry import size_reservations
-from hgfleet.registry.size_reservations import Reserved, locked, to_be_written
+from hgfleet.registry.dynamic import size_reservations
+from hgfleet.registry.dynamic.size_reservations import Reserved, locked, to_be_written
 
 FORK = Reserved(100, 0, "people/bob/f")
 
@@ -69,7 +69,7 @@ def test_the_disk_has_still_to_take_what_forks_have_not_written(folder: str) -> 
 
 HOLDER = """
 import os, subprocess, sys
-from hgfleet.registry.size_reservations import Reserved, locked
+from hgfleet.registry.dynamic.size_reservations import Reserved, locked
 with locked(sys.argv[1], "bob") as bob:
     fork = bob.reserve(Reserved(100, 0, "people/bob/f"))
 child = subprocess.Popen(

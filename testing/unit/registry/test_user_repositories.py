@@ -13,11 +13,12 @@ import pytest
 
 from hgfleet.core.errors import RegistryError
 from hgfleet.core.principal import Principal
-from hgfleet.registry import dynamic_update, model, user_repositories
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Registry, Settings, build
-from hgfleet.registry.permissions import may_push, may_read
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model import registry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.permissions import may_push, may_read
+from hgfleet.registry.model.registry import Namespace, Registry, Settings, build
 from testing.support.user_repository_file import BOB, written
 
 TOP = Path(__file__).resolve().parents[3]
@@ -118,13 +119,13 @@ def test_an_entry_is_only_worked_out_when_it_is_asked_for(
     written(file, **{f"people/bob/r{number}": BOB for number in range(100)})
     known = effective(file)
     made = []
-    plain = model.effective
+    plain = registry.effective
 
-    def counting(path: str, *arguments: Any, **more: Any) -> model.Repository:
+    def counting(path: str, *arguments: Any, **more: Any) -> registry.Repository:
         made.append(path)
         return plain(path, *arguments, **more)
 
-    monkeypatch.setattr(model, "effective", counting)
+    monkeypatch.setattr(registry, "effective", counting)
     assert known.repositories.get("people/bob/r7") is not None
     assert known.repositories.get("people/bob/r7") is not None
     assert known.repositories.get("people/bob/other") is None
@@ -237,7 +238,7 @@ def test_a_session_imports_nothing_slow_for_it(file: Path) -> None:
     written(file, people__bob__x=BOB)
     effective(file)
     code = (
-        "import sys; from hgfleet.registry import user_repositories; "
+        "import sys; from hgfleet.registry.dynamic import user_repositories; "
         "known = user_repositories.load_effective(sys.argv[1], sys.argv[2]); "
         "assert known.repositories['people/bob/x'].owner == 'bob'; "
         "slow = {'argparse', 'difflib', 'fcntl', 'pathlib', 'shutil', 'subprocess', 'tempfile', "

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import parse
-from hgfleet.replication import follow_plan
-from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.follow_plan import AWAY, GONE, Folder
-from hgfleet.replication.jobs import Result
-from hgfleet.replication.places import Place
-from hgfleet.replication.position import Step, decide
-from hgfleet.replication.registry_gate import covers, stamp
-from hgfleet.replication.scheduler import Scheduler
+from hgfleet.replication.mirror import follow_plan
+from hgfleet.replication.mirror.failures import Failure, Kind
+from hgfleet.replication.mirror.follow_plan import AWAY, GONE, Folder
+from hgfleet.replication.mirror.jobs import Result
+from hgfleet.replication.mirror.places import Place
+from hgfleet.replication.mirror.record_order import Step, decide
+from hgfleet.replication.mirror.scheduler import Scheduler
+from hgfleet.replication.repositories.readers_gate import covers, stamp
 from testing.support.identity_world import Host, Repository, Seen, World, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hgfleet.auth.tokens import Token
-    from hgfleet.bundles.manifest import Entry as Line
-    from hgfleet.registry.user_repositories import Dynamic
-    from hgfleet.replication.jobs import Job
+    from hgfleet.bundles.decide.manifest import Entry as Line
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
+    from hgfleet.replication.mirror.jobs import Job
 
 
 class KilledError(Exception):

@@ -16,24 +16,24 @@ from hgfleet.core.errors import PushlogError
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of, parse
-from hgfleet.replication import messages, streams
-from hgfleet.replication.broker import BrokerError
-from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.group_sync import GroupSync
-from hgfleet.replication.jobs import Listed, Result, Task
-from hgfleet.replication.places import Place
-from hgfleet.replication.position import Step, decide
-from hgfleet.replication.positions import Positions
-from hgfleet.replication.publisher import Publisher
-from hgfleet.replication.scheduler import Scheduler
-from hgfleet.replication.sessions import Sessions
-from hgfleet.replication.streams import Streamed
+from hgfleet.replication.mirror.failures import Failure, Kind
+from hgfleet.replication.mirror.jobs import Listed, Result, Task
+from hgfleet.replication.mirror.places import Place
+from hgfleet.replication.mirror.record_order import Step, decide
+from hgfleet.replication.mirror.scheduler import Scheduler
+from hgfleet.replication.primary.broker import BrokerError
+from hgfleet.replication.primary.positions import Positions
+from hgfleet.replication.primary.publisher import Publisher
+from hgfleet.replication.primary.sessions import Sessions
+from hgfleet.replication.protocol import messages, streams
+from hgfleet.replication.protocol.streams import Streamed
+from hgfleet.replication.repositories.group_sync import GroupSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from hgfleet.replication.jobs import Job
+    from hgfleet.replication.mirror.jobs import Job
 
 LARGE: Final = "a" * 1500
 """A bookmark's name that makes a record too large for a message."""

@@ -11,11 +11,13 @@ import pytest
 from hgfleet.core.errors import HgfleetError
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import announcer, events, given_up, messages
-from hgfleet.replication.announcer import SINCE, Announcer
-from hgfleet.replication.positions import Positions
-from hgfleet.replication.streams import Streamed
-from hgfleet.replication.visibility import Shown
+from hgfleet.replication.primary import announcer
+from hgfleet.replication.primary.announcer import SINCE, Announcer
+from hgfleet.replication.primary.positions import Positions
+from hgfleet.replication.primary.visibility import Shown
+from hgfleet.replication.protocol import events, messages
+from hgfleet.replication.protocol.streams import Streamed
+from hgfleet.replication.terms import given_up
 
 if TYPE_CHECKING:
     from pathlib import Path

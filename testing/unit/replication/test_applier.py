@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication import applier, state_file
-from hgfleet.replication.applier import Applier
-from hgfleet.replication.applier_parts import Parts
-from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.jobs import Result
-from hgfleet.replication.registry_paths import Known
+from hgfleet.replication.mirror import applier, state_file
+from hgfleet.replication.mirror.applier import Applier
+from hgfleet.replication.mirror.applier_parts import Parts
+from hgfleet.replication.mirror.failures import Failure, Kind
+from hgfleet.replication.mirror.jobs import Result
+from hgfleet.replication.repositories.registry_paths import Known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hgfleet.pushlog.record import Heads
-from hgfleet.replication import apply
-from hgfleet.replication.errors import DivergedError
+from hgfleet.replication.mirror import apply
+from hgfleet.replication.repositories.errors import DivergedError
 
 ONE, TWO = "11" * 20, "22" * 20
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry.missing import Missing
-from hgfleet.replication import asides
-from hgfleet.replication.asides import DAY_S, Aside
+from hgfleet.registry.dynamic.missing import Missing
+from hgfleet.replication.mirror import asides
+from hgfleet.replication.mirror.asides import DAY_S, Aside
 
 if TYPE_CHECKING:
     from pathlib import Path

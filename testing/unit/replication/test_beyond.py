@@ -11,9 +11,10 @@ from hgfleet import cli
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import hash_of
-from hgfleet.replication import commands, promoting
-from hgfleet.replication.beyond import Standing, beyond, refused, sentences, standing
-from hgfleet.replication.promotion import Known
+from hgfleet.replication import commands
+from hgfleet.replication.promotion import promote
+from hgfleet.replication.promotion.beyond import Standing, beyond, refused, sentences, standing
+from hgfleet.replication.terms.losses import Known
 from testing.support.pushlog_records import IDENTITY, lines
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_a_rename_after_the_backup_refuses_a_restore_only_where_its_folder_canno
 def test_the_command_reads_the_points_of_a_backup(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hgfleet.replication import settings
+    from hgfleet.replication.protocol import settings
 
     class Empty:
         def __init__(self, *_: object) -> None:
@@ -175,8 +176,8 @@ def test_the_command_reads_the_points_of_a_backup(
             return {}
 
     # Promotions, which are imported before, keep the class of the service.
-    assert promoting.Promotion.__module__ == promoting.__name__
-    monkeypatch.setattr("hgfleet.replication.served.Served", Empty)
+    assert promote.Promotion.__module__ == promote.__name__
+    monkeypatch.setattr("hgfleet.replication.repositories.served.Served", Empty)
     made = settings.Settings(
         settings.Role.MIRROR, "hgweb1", "hg1", "https://hg1:7460", (), (), repositories=tmp_path
     )

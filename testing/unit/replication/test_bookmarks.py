@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import bookmarks
-from hgfleet.replication.bookmarks import Stale
+from hgfleet.replication.promotion import bookmarks
+from hgfleet.replication.promotion.bookmarks import Stale
 
 if TYPE_CHECKING:
     from pathlib import Path

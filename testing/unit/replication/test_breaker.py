@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hgfleet.replication.breaker import (
+from hgfleet.replication.mirror.breaker import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     THRESHOLD,

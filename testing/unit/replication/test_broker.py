@@ -9,8 +9,8 @@ import nats.js.errors
 import pytest
 from nats.js.api import RetentionPolicy, StreamConfig
 
-from hgfleet.replication import messages, streams
-from hgfleet.replication.broker_errors import sentence
+from hgfleet.replication.protocol import messages, streams
+from hgfleet.replication.protocol.broker_errors import sentence
 
 BROKERS = ("tls://broker1:4222",)
 EXPIRED = ssl.SSLCertVerificationError(1, "certificate verify failed")

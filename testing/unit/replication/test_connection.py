@@ -10,11 +10,11 @@ import nats
 import nats.errors
 import pytest
 
-from hgfleet.replication import connection
-from hgfleet.replication.broker import Broker
-from hgfleet.replication.connection import Connection
-from hgfleet.replication.settings import Role, Settings
-from hgfleet.replication.subscription import Subscription
+from hgfleet.replication.mirror.subscription import Subscription
+from hgfleet.replication.primary.broker import Broker
+from hgfleet.replication.protocol import connection
+from hgfleet.replication.protocol.connection import Connection
+from hgfleet.replication.protocol.settings import Role, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

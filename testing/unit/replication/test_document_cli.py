@@ -13,7 +13,7 @@ from hgfleet.auth import token_file
 from hgfleet.auth.tokens import Token
 from hgfleet.core import generation
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.registry import missing
+from hgfleet.registry.dynamic import missing
 from hgfleet.replication import cli, commands
 from testing.support.user_repository_file import BOB, written
 

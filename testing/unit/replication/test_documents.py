@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hgfleet.replication.documents import Document, Kind, Plan, kind_of, parse_line, plan
+from hgfleet.replication.documents.documents import Document, Kind, Plan, kind_of, parse_line, plan
 
 OLD, NEW = "0a" * 32, "1b" * 32
 MINE = "5f" * 16

@@ -9,9 +9,9 @@ import pytest
 
 from hgfleet.pushlog.log_file import Entry, Tip
 from hgfleet.pushlog.record import Heads, Record, hash_of
-from hgfleet.replication import events, messages
-from hgfleet.replication.positions import Positions
-from hgfleet.replication.streams import Streamed
+from hgfleet.replication.primary.positions import Positions
+from hgfleet.replication.protocol import events, messages
+from hgfleet.replication.protocol.streams import Streamed
 
 if TYPE_CHECKING:
     from pathlib import Path

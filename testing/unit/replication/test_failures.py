@@ -6,9 +6,8 @@ import pytest
 from mercurial import error
 
 from hgfleet.core.errors import PushlogError, TemporaryError, UnavailableError
-from hgfleet.replication.apply import LOCK_WAIT_SECONDS
-from hgfleet.replication.errors import CorruptionError, DivergedError, MissingError, RemovalError
-from hgfleet.replication.failures import (
+from hgfleet.replication.mirror.apply import LOCK_WAIT_SECONDS
+from hgfleet.replication.mirror.failures import (
     LATE_SECONDS,
     MOST_TRIES,
     PARKED_SECONDS,
@@ -18,6 +17,12 @@ from hgfleet.replication.failures import (
     classify,
     delay,
     parked_seconds,
+)
+from hgfleet.replication.repositories.errors import (
+    CorruptionError,
+    DivergedError,
+    MissingError,
+    RemovalError,
 )
 
 

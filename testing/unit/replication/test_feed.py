@@ -6,9 +6,9 @@ from http import HTTPStatus
 
 import pytest
 
-from hgfleet.replication import feed
-from hgfleet.replication.events import Event
-from hgfleet.replication.feed import Last, Listeners, Newest, RefusedError
+from hgfleet.replication.events import feed
+from hgfleet.replication.events.feed import Last, Listeners, Newest, RefusedError
+from hgfleet.replication.protocol.events import Event
 
 STREAM = "0123456789ab"
 

@@ -6,10 +6,10 @@ import pytest
 
 from hgfleet.pushlog import term as term_file
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import fencing
-from hgfleet.replication.fencing import Standing, Term, standing
-from hgfleet.replication.messages import PushMessage, decode_push
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.protocol.messages import PushMessage, decode_push
+from hgfleet.replication.protocol.settings import Role, Settings
+from hgfleet.replication.terms import host_terms
+from hgfleet.replication.terms.host_terms import Standing, Term, standing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_last_term_and_the_own_file_decide(
 
 def test_a_term_survives_its_message() -> None:
     term = Term(2, "hgweb1.example.org", "ssh://hg@hg.example.org", 1795440000123)
-    assert fencing.decode(term.body()) == term
+    assert host_terms.decode(term.body()) == term
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_a_term_survives_its_message() -> None:
 )
 def test_a_malformed_term_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        fencing.decode(body)
+        host_terms.decode(body)
 
 
 def test_a_fence_names_the_primary_and_its_address() -> None:
-    said = fencing.sentence(Term(2, "hgweb1", "ssh://hg@hg.example.org"))
+    said = host_terms.sentence(Term(2, "hgweb1", "ssh://hg@hg.example.org"))
     assert said.startswith("hgweb1 is the primary of this site since epoch 2")
     assert said.endswith("push to ssh://hg@hg.example.org")
-    assert fencing.sentence(Term(2, "hgweb1")).endswith("push to hgweb1")
+    assert host_terms.sentence(Term(2, "hgweb1")).endswith("push to hgweb1")
 
 
 def test_files_of_a_term_are_written_and_lifted(tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ def test_files_of_a_term_are_written_and_lifted(tmp_path: Path) -> None:
     unconfirmed = tmp_path / "fence/unconfirmed"
     unconfirmed.write_text("wait\n")
     fenced = tmp_path / "terms/fenced"
-    assert fencing.own(settings) == (1, "")
-    fencing.confirm(settings, Term(2, "hg1"))
-    assert fencing.own(settings) == (2, "hg1")
+    assert host_terms.own(settings) == (1, "")
+    host_terms.confirm(settings, Term(2, "hg1"))
+    assert host_terms.own(settings) == (2, "hg1")
     assert not unconfirmed.exists()
-    fencing.fence(settings, "hgweb1 is the primary")
+    host_terms.fence(settings, "hgweb1 is the primary")
     assert term_file.refusal([str(fenced)]) == "hgweb1 is the primary"
-    fencing.lift(settings)
-    fencing.lift(settings)
+    host_terms.lift(settings)
+    host_terms.lift(settings)
     assert not fenced.exists()
 
 
@@ -99,8 +99,8 @@ def test_a_message_after_a_promotion_has_another_id() -> None:
 
 def test_the_address_for_pushes_is_that_of_the_hgrc(tmp_path: Path) -> None:
     hgrc = tmp_path / "hgrc"
-    assert fencing.address_of(hgrc) == ""
+    assert host_terms.address_of(hgrc) == ""
     hgrc.write_text("[hgfleet]\npushlog = yes\n")
-    assert fencing.address_of(hgrc) == ""
+    assert host_terms.address_of(hgrc) == ""
     hgrc.write_text("[hgfleet]\nssh-url = ssh://hg@hg.example.org:2222/\n")
-    assert fencing.address_of(hgrc) == "ssh://hg@hg.example.org:2222"
+    assert host_terms.address_of(hgrc) == "ssh://hg@hg.example.org:2222"

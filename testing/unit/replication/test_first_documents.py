@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import UnavailableError
-from hgfleet.replication import first_documents, messages
-from hgfleet.replication.documents import RefusedError
-from hgfleet.replication.first_documents import FirstDocuments
-from hgfleet.replication.messages import Hint
+from hgfleet.replication.documents import first_documents
+from hgfleet.replication.documents.documents import RefusedError
+from hgfleet.replication.documents.first_documents import FirstDocuments
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

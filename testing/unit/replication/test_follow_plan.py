@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.replication.follow_plan import AWAY, SHARED, Folder, Plan, leaving, plan
+from hgfleet.replication.mirror.follow_plan import AWAY, SHARED, Folder, Plan, leaving, plan
 
 A, B, C = ("1" * 32, "2" * 32, "3" * 32)
 

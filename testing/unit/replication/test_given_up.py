@@ -9,9 +9,9 @@ import pytest
 
 from hgfleet.core.errors import HostError
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication import given_up
-from hgfleet.replication.given_up import GivenUp
-from hgfleet.replication.promotion import Known
+from hgfleet.replication.terms import given_up
+from hgfleet.replication.terms.given_up import GivenUp
+from hgfleet.replication.terms.losses import Known
 
 if TYPE_CHECKING:
     from pathlib import Path

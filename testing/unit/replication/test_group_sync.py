@@ -10,8 +10,8 @@ import pytest
 
 from hgfleet.core import durable
 from hgfleet.core.errors import HostError
-from hgfleet.replication.group_sync import GroupSync, syncing
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.protocol.settings import Role, Settings
+from hgfleet.replication.repositories.group_sync import GroupSync, syncing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hgfleet.replication.failures import PARKED_SECONDS, Kind
-from hgfleet.replication.follow_plan import AWAY
-from hgfleet.replication.repository_state import Status
+from hgfleet.replication.mirror.failures import PARKED_SECONDS, Kind
+from hgfleet.replication.mirror.follow_plan import AWAY
+from hgfleet.replication.mirror.repository_state import Status
 from testing.support.identity_changes import carry_out, changes
 from testing.support.identity_world import World
 from testing.unit.replication.identity_model import Mirror

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.replication.leases import Members
-from hgfleet.replication.messages import Lease
+from hgfleet.replication.primary.leases import Members
+from hgfleet.replication.protocol.messages import Lease
 
 
 def beat(host: str, *, boot: str = "b", caught_up: bool = True) -> Lease:

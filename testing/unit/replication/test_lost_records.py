@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import HostError
-from hgfleet.replication import given_up, messages, repository_fences
-from hgfleet.replication.group_sync import GroupSync
-from hgfleet.replication.repository_fences import ForkedError
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.repositories.group_sync import GroupSync
+from hgfleet.replication.terms import given_up, repository_fences
+from hgfleet.replication.terms.repository_fences import ForkedError
 from testing.unit.replication.replication_model import Primary, Relay, Stream, identity
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication import messages
-from hgfleet.replication.messages import Applied, Asked, Brought, Confirmed, Hint, Lease
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import Applied, Asked, Brought, Confirmed, Hint, Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hgfleet.replication import messages
-from hgfleet.replication.failures import PARKED_SECONDS, Kind
+from hgfleet.replication.mirror.failures import PARKED_SECONDS, Kind
+from hgfleet.replication.protocol import messages
 from testing.unit.replication.replication_model import Mirror, Primary, Relay, Stream
 
 REPOSITORIES = 3

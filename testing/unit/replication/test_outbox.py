@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Entry, Tip
 from hgfleet.pushlog.record import Heads, Record, hash_of
-from hgfleet.replication import log_reader, outbox
-from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.outbox import LOST, Position, Queue
-from hgfleet.replication.positions import FILE, Positions
-from hgfleet.replication.streams import Streamed
+from hgfleet.replication.primary import outbox
+from hgfleet.replication.primary.outbox import LOST, Position, Queue
+from hgfleet.replication.primary.positions import FILE, Positions
+from hgfleet.replication.protocol.messages import PushMessage
+from hgfleet.replication.protocol.streams import Streamed
+from hgfleet.replication.repositories import log_reader
 
 if TYPE_CHECKING:
     from pathlib import Path

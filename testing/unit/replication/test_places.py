@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import places
-from hgfleet.replication.jobs import Listed
+from hgfleet.replication.mirror import places
+from hgfleet.replication.mirror.jobs import Listed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Record, hash_of
-from hgfleet.replication.position import Step, decide
+from hgfleet.replication.mirror.record_order import Step, decide
 
 IDENTITY = "7d" * 16
 FIRST_PUSH = Record(1, IDENTITY, "push", "alice", 1, FIRST)

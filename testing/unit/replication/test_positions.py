@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication.outbox import Position
-from hgfleet.replication.positions import FILE, Positions
+from hgfleet.replication.primary.outbox import Position
+from hgfleet.replication.primary.positions import FILE, Positions
 
 if TYPE_CHECKING:
     from pathlib import Path

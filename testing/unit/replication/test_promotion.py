@@ -4,8 +4,8 @@ import pytest
 
 from hgfleet.core.errors import UsageError
 from hgfleet.pushlog.log_file import Tip
-from hgfleet.replication.documents import Document
-from hgfleet.replication.promotion import (
+from hgfleet.replication.documents.documents import Document
+from hgfleet.replication.terms.losses import (
     Accepted,
     Known,
     Loss,

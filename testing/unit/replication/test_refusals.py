@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import HostError
-from hgfleet.replication import former_terms
-from hgfleet.replication import relay as relaying
-from hgfleet.replication.broker import BrokerError
-from hgfleet.replication.refusals import Refusals
-from hgfleet.replication.relay import Relay
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.replication.primary import relay as relaying
+from hgfleet.replication.primary.broker import BrokerError
+from hgfleet.replication.primary.refusals import Refusals
+from hgfleet.replication.primary.relay import Relay
+from hgfleet.replication.promotion import former_terms
+from hgfleet.replication.protocol.settings import Role, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path

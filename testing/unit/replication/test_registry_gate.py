@@ -9,11 +9,18 @@ import pytest
 
 from hgfleet.core import files, generation
 from hgfleet.core.generation import Generation, Memory
-from hgfleet.replication import failures
-from hgfleet.replication.errors import MissingError, StaleReadersError
-from hgfleet.replication.failures import Kind, classify
-from hgfleet.replication.registry_gate import NONE, UNKNOWN, Gate, RegistryStamp, covers, stamp
-from hgfleet.replication.registry_paths import Known
+from hgfleet.replication.mirror import failures
+from hgfleet.replication.mirror.failures import Kind, classify
+from hgfleet.replication.repositories.errors import MissingError, StaleReadersError
+from hgfleet.replication.repositories.readers_gate import (
+    NONE,
+    UNKNOWN,
+    Gate,
+    RegistryStamp,
+    covers,
+    stamp,
+)
+from hgfleet.replication.repositories.registry_paths import Known
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,12 @@ import pytest
 from hgfleet.core.errors import HostError, UsageError
 from hgfleet.hg import wake
 from hgfleet.pushlog import repository_fence
-from hgfleet.replication import lifting, repository_fences, visibility
-from hgfleet.replication.group_sync import GroupSync
-from hgfleet.replication.relay_problems import Problems
-from hgfleet.replication.repository_fences import Fenced
+from hgfleet.replication.primary import visibility
+from hgfleet.replication.primary.relay_problems import Problems
+from hgfleet.replication.promotion import lifting
+from hgfleet.replication.repositories.group_sync import GroupSync
+from hgfleet.replication.terms import repository_fences
+from hgfleet.replication.terms.repository_fences import Fenced
 
 if TYPE_CHECKING:
     from pathlib import Path

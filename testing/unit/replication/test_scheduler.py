@@ -5,17 +5,23 @@ from typing import TYPE_CHECKING
 
 from hgfleet.pushlog.log_file import Tip
 from hgfleet.pushlog.record import FIRST, Record
-from hgfleet.replication.failures import LATE_SECONDS, MOST_TRIES, PARKED_SECONDS, Failure, Kind
-from hgfleet.replication.jobs import Job, Listed, Result, Task
-from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.places import Place
-from hgfleet.replication.repository_state import BATCH_MESSAGES, MOST_PENDING
-from hgfleet.replication.scheduler import Scheduler
+from hgfleet.replication.mirror.failures import (
+    LATE_SECONDS,
+    MOST_TRIES,
+    PARKED_SECONDS,
+    Failure,
+    Kind,
+)
+from hgfleet.replication.mirror.jobs import Job, Listed, Result, Task
+from hgfleet.replication.mirror.places import Place
+from hgfleet.replication.mirror.repository_state import BATCH_MESSAGES, MOST_PENDING
+from hgfleet.replication.mirror.scheduler import Scheduler
+from hgfleet.replication.protocol.messages import PushMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgfleet.replication.repository_state import Outcome
+    from hgfleet.replication.mirror.repository_state import Outcome
 
 HASH = "ab" * 32
 

@@ -10,12 +10,12 @@ import pytest
 from hgfleet.core import identity as identities
 from hgfleet.core.errors import RegistryError, TemporaryError
 from hgfleet.pushlog.record import FIRST, Heads, Record
-from hgfleet.registry import dynamic_update
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.replication.served import Served
-from hgfleet.replication.settings import Role, Settings
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.replication.protocol.settings import Role, Settings
+from hgfleet.replication.repositories.served import Served
 
 if TYPE_CHECKING:
     from pathlib import Path

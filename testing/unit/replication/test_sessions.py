@@ -8,9 +8,10 @@ import pytest
 
 from hgfleet.hg import wake
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import messages, wake_server
-from hgfleet.replication.messages import PushMessage
-from hgfleet.replication.sessions import Sessions
+from hgfleet.replication.primary import wake_server
+from hgfleet.replication.primary.sessions import Sessions
+from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol.messages import PushMessage
 
 ID = "1f2e3d4c5b6a7988"
 IDENTITY = "7d" * 16

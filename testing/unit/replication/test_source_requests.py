@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hgfleet.replication.source_requests import (
+from hgfleet.replication.source.requests import (
     RefusedError,
     Request,
     Selection,

@@ -9,8 +9,8 @@ import pytest
 
 from hgfleet.core.errors import UnavailableError
 from hgfleet.pushlog.record import FIRST, Heads, Record, hash_of
-from hgfleet.replication import status
-from hgfleet.replication.source_client import Position
+from hgfleet.replication.mirror import status
+from hgfleet.replication.source.client import Position
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import nats.js.errors
 
-from hgfleet.replication import messages, pulling, subscription
-from hgfleet.replication.connection import LostError
-from hgfleet.replication.settings import Role, Settings
-from hgfleet.replication.subscription import Subscription
+from hgfleet.replication.mirror import subscription
+from hgfleet.replication.mirror.subscription import Subscription
+from hgfleet.replication.protocol import messages, pulling
+from hgfleet.replication.protocol.connection import LostError
+from hgfleet.replication.protocol.settings import Role, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

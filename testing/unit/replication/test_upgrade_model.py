@@ -15,18 +15,18 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hgfleet.registry.dynamic_update import Update
-from hgfleet.registry.permissions import may_read
-from hgfleet.replication import follow_plan
-from hgfleet.replication.follow_plan import AWAY, GONE, SHARED, Folder
+from hgfleet.registry.dynamic.dynamic_update import Update
+from hgfleet.registry.model.permissions import may_read
+from hgfleet.replication.mirror import follow_plan
+from hgfleet.replication.mirror.follow_plan import AWAY, GONE, SHARED, Folder
 from testing.support.identity_changes import carry_out, changes
 from testing.support.identity_world import READS, STAFF, World, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hgfleet.registry.model import Read
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
+    from hgfleet.registry.model.registry import Read
     from testing.support.identity_changes import Change
     from testing.support.identity_world import Repository, Seen
 

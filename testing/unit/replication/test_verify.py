@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hgfleet.replication import snapshot
-from hgfleet.replication.snapshot import State
-from hgfleet.replication.verify import Finding, judge
+from hgfleet.replication.mirror.verify import Finding, judge
+from hgfleet.replication.protocol import snapshot
+from hgfleet.replication.protocol.snapshot import State
 
 NODE, OTHER = "5f" * 20, "6e" * 20
 STATE = State(

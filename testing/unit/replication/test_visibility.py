@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.hg import wake
-from hgfleet.replication import visibility
-from hgfleet.replication.messages import Brought, Hint, decode_applied, decode_hint
-from hgfleet.replication.visibility import Hints, Shown
+from hgfleet.replication.primary import visibility
+from hgfleet.replication.primary.visibility import Hints, Shown
+from hgfleet.replication.protocol.messages import Brought, Hint, decode_applied, decode_hint
 
 A, B = "a" * 32, "b" * 32
 MIRRORS = ("hgweb1", "hgweb2")

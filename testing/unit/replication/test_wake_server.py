@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hgfleet.hg import wake
-from hgfleet.replication.wake_server import DocumentRequest, Request, parse
+from hgfleet.replication.primary.wake_server import DocumentRequest, Request, parse
 
 IDENTITY = "7d" * 16
 HASH = "5f" * 32

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import HostError
-from hgfleet.replication import work
-from hgfleet.replication.failures import Failure, Kind
-from hgfleet.replication.jobs import Job, Task
-from hgfleet.replication.registry_paths import Known
-from hgfleet.replication.source_client import GoneError, RepositoryError
-from hgfleet.replication.work import Worker, failure_of
+from hgfleet.replication.mirror import worker as work
+from hgfleet.replication.mirror.failures import Failure, Kind
+from hgfleet.replication.mirror.jobs import Job, Task
+from hgfleet.replication.mirror.worker import Worker, failure_of
+from hgfleet.replication.repositories.registry_paths import Known
+from hgfleet.replication.source.client import GoneError, RepositoryError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.replication import workers
-from hgfleet.replication.failures import Kind
-from hgfleet.replication.jobs import Job, Result
+from hgfleet.replication.mirror import worker_pool
+from hgfleet.replication.mirror.failures import Kind
+from hgfleet.replication.mirror.jobs import Job, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,21 +41,21 @@ class Member:
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> workers.Pool:
-    monkeypatch.setattr(workers, "_Member", Member)
+def pool(monkeypatch: pytest.MonkeyPatch) -> worker_pool.Pool:
+    monkeypatch.setattr(worker_pool, "_Member", Member)
     monkeypatch.setattr(Member, "made", 0)
     for name in ("HGFLEET_USER", "HGPLAIN", "HGENCODING"):
         monkeypatch.setenv(name, "")
-    return workers.Pool(1, dict, "json")
+    return worker_pool.Pool(1, dict, "json")
 
 
-def test_a_worker_is_made_for_the_first_job_and_kept(pool: workers.Pool) -> None:
+def test_a_worker_is_made_for_the_first_job_and_kept(pool: worker_pool.Pool) -> None:
     assert Member.made == 0
     assert [pool.run(JOB).failure for _ in range(3)] == [None] * 3
     assert Member.made == 1
 
 
-def test_a_job_that_ends_its_worker_fails_alone(pool: workers.Pool) -> None:
+def test_a_job_that_ends_its_worker_fails_alone(pool: worker_pool.Pool) -> None:
     failure = pool.run(Job("ends")).failure
     assert failure is not None
     assert failure.kind is Kind.POISON
@@ -65,21 +65,21 @@ def test_a_job_that_ends_its_worker_fails_alone(pool: workers.Pool) -> None:
 
 
 def test_a_worker_is_replaced_after_so_many_jobs(
-    pool: workers.Pool, monkeypatch: pytest.MonkeyPatch
+    pool: worker_pool.Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "JOBS_PER_WORKER", 2)
+    monkeypatch.setattr(worker_pool, "JOBS_PER_WORKER", 2)
     for _ in range(3):
         pool.run(JOB)
     assert Member.made == 2
 
 
-def test_an_interrupted_job_leaves_a_place_for_the_next_one(pool: workers.Pool) -> None:
+def test_an_interrupted_job_leaves_a_place_for_the_next_one(pool: worker_pool.Pool) -> None:
     with pytest.raises(KeyboardInterrupt):
         pool.run(Job("interrupted"))
     assert pool.run(JOB).failure is None
 
 
-def test_all_workers_end_with_the_pool(pool: workers.Pool) -> None:
+def test_all_workers_end_with_the_pool(pool: worker_pool.Pool) -> None:
     pool.run(JOB)
     (member,) = pool._all
     pool.close()

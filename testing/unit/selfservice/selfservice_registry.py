@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry import user_repositories
-from hgfleet.registry.model import Namespace, Settings, build
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.model.registry import Namespace, Settings, build
 
 if TYPE_CHECKING:
-    from hgfleet.registry.entry import Entry
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.entry import Entry
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
 
 BOB = Principal("bob", frozenset({"sandbox"}))
 ALICE = Principal("alice", frozenset({"maintainers", "staff", "team"}))

@@ -9,9 +9,9 @@ import pytest
 
 from hgfleet.core.errors import AccessDeniedError, RegistryError, UsageError
 from hgfleet.policies.rule import Rule
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model.compiled import dump_compiled
 from hgfleet.selfservice import argv, commands, person_commands
 from hgfleet.selfservice.command import Call, understand
 from hgfleet.selfservice.context import Context

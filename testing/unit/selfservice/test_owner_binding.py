@@ -8,9 +8,9 @@ import pytest
 
 from hgfleet.core.errors import TemporaryError, UnavailableError
 from hgfleet.directory.person_state import PersonState
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
 from hgfleet.selfservice import owner_binding
 from hgfleet.selfservice.owner_binding import ABSENT, ANOTHER, TODAYS, UNBOUND, UNKNOWN, Binder
 

@@ -21,10 +21,11 @@ from hgfleet.auth.tokens import Token
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
 from hgfleet.directory.person_state import PersonState
-from hgfleet.registry import dynamic_update, model, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.permissions import may_read
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.model import registry
+from hgfleet.registry.model.permissions import may_read
 from hgfleet.selfservice.owner_binding import Binder
 from testing.support.person_ids import entry_uuid
 
@@ -36,7 +37,9 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 STEP_S = 7200.0
 """More than clocks differ."""
 
-STATIC = model.build({}, {"people": model.Namespace("people", "", create=("all",), personal=True)})
+STATIC = registry.build(
+    {}, {"people": registry.Namespace("people", "", create=("all",), personal=True)}
+)
 
 
 class Site(RuleBasedStateMachine):

@@ -16,9 +16,9 @@ from hgfleet.core import logfmt
 from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import person_state
 from hgfleet.directory.person_state import PersonState
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hgfleet.registry.entry import Entry
+from hgfleet.registry.dynamic.entry import Entry
 from hgfleet.selfservice import renaming
 from testing.unit.selfservice.selfservice_registry import MADE
 

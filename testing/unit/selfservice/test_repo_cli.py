@@ -15,11 +15,11 @@ from hgfleet.core import identity, logfmt
 from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import person_state
 from hgfleet.directory.person_state import PersonState
-from hgfleet.registry import dynamic_update, user_repositories
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Settings, build
-from hgfleet.registry.renames import Rename
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.dynamic.renames import Rename
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Settings, build
 from hgfleet.selfservice import repo_cli
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hgfleet.core.errors import AccessDeniedError, UsageError
-from hgfleet.registry import model, user_repositories
-from hgfleet.registry.entry import Entry, entry_of
+from hgfleet.registry.dynamic import user_repositories
+from hgfleet.registry.dynamic.entry import Entry, entry_of
+from hgfleet.registry.model import registry
 from hgfleet.selfservice import rules
 from testing.unit.selfservice.selfservice_registry import (
     ALICE,
@@ -23,7 +24,7 @@ from testing.unit.selfservice.selfservice_registry import (
 
 if TYPE_CHECKING:
     from hgfleet.core.principal import Principal
-    from hgfleet.registry.user_repositories import Dynamic
+    from hgfleet.registry.dynamic.user_repositories import Dynamic
 
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
@@ -203,8 +204,8 @@ def test_the_quota_counts_repositories_of_one_person_in_the_namespace() -> None:
 # --- for whom to read -----------------------------------------------------------------------
 
 
-def source(read: model.Read) -> model.Repository:
-    return model.Repository("staff/plans", "", read, (), publishing=True, bundles=())
+def source(read: registry.Read) -> registry.Repository:
+    return registry.Repository("staff/plans", "", read, (), publishing=True, bundles=())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def source(read: model.Read) -> model.Repository:
     ],
 )
 def test_readers_of_a_new_repository(
-    asked: str | None, inherited: model.Read, expected: model.Read | None
+    asked: str | None, inherited: registry.Read, expected: registry.Read | None
 ) -> None:
     assert rules.readers(asked, inherited) == expected
 
@@ -248,7 +249,7 @@ def test_readers_that_are_no_groups(asked: str) -> None:
     ],
 )
 def test_a_fork_has_at_most_the_readers_of_its_source(
-    asked: str | None, read: model.Read, expected: model.Read | None
+    asked: str | None, read: registry.Read, expected: registry.Read | None
 ) -> None:
     assert rules.readers(asked, "public", source(read)) == expected
 

@@ -11,8 +11,9 @@ import pytest
 from hgfleet import cli
 from hgfleet.auth import token_file, tokens
 from hgfleet.auth.tokens import Token
-from hgfleet.backup.restic import Restic, Snapshot
-from hgfleet.core import logfmt, periodic
+from hgfleet.backup.restic.restic import Restic, Snapshot
+from hgfleet.core import logfmt
+from hgfleet.core.daemons import periodic
 from hgfleet.core.errors import UsageError
 from hgfleet.core.principal import Principal
 from hgfleet.directory import person_state

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.core import config as settings
+from hgfleet.core import settings_file as settings
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError
-from hgfleet.ssh import authorized_keys, keys_config, lookup, lookup_counts
+from hgfleet.ssh.keys import authorized_keys, lookup, lookup_counts
+from hgfleet.ssh.keys import settings as keys_config
 from testing.unit.ssh.keys_settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -419,7 +420,7 @@ def test_only_enabled_people_are_asked_for() -> None:
 
 def test_a_login_does_not_wait_for_imports() -> None:
     # Importing one of these takes longer than the lookup itself: `re` alone 5 ms.
-    modules = "import hgfleet.ssh.authorized_keys"
+    modules = "import hgfleet.ssh.keys.authorized_keys"
     script = f"import sys; sys.path.append({{!r}}); {modules}; print(*sys.modules)"
     root = str(Path(__file__).resolve().parents[3])
     done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError
-from hgfleet.ssh import authorized_keys, certificate, keys_config, lookup
+from hgfleet.ssh.keys import authorized_keys, certificate, lookup, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,7 +275,7 @@ def test_a_certificate_without_a_person_is_refused(
 def test_a_directory_that_compares_names_loosely_does_not_decide(config: Path, asked: str) -> None:
     """It may ignore case and blanks; sshd demands the name that the certificate has."""
     with pytest.raises(DeniedError) as denied:
-        lookup.find_person(keys_config.load(str(config)), asked, lambda _config, _uri: Directory())
+        lookup.find_person(settings.load(str(config)), asked, lambda _config, _uri: Directory())
     assert denied.value.reason == "name"
 
 

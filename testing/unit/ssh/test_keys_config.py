@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.core import config
+from hgfleet.core import settings_file
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.ssh import keys_config
+from hgfleet.ssh.keys import settings
 from testing.unit.ssh.keys_settings import SETTINGS
 
 
@@ -43,7 +43,7 @@ from testing.unit.ssh.keys_settings import SETTINGS
 )
 def test_a_wrong_setting_is_named(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        config.parse_table("keys.toml", {**SETTINGS, name: value}, keys_config.parse)
+        settings_file.parse_table("keys.toml", {**SETTINGS, name: value}, settings.parse)
 
 
 @pytest.mark.parametrize("text", ["uris = [", "\0", "uris = 1\nuris = 2"])
@@ -51,7 +51,7 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"keys\.toml"):
-        keys_config.load(str(path))
+        settings.load(str(path))
 
 
 ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
@@ -60,7 +60,7 @@ ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
 def test_the_file_of_the_role_is_read_without_tomllib() -> None:
     template = (ROLES / "ssh/templates/keys.toml.j2").read_text()
     text = re.sub(r"{{.*}}", '"x"', template)
-    assert keys_config.read_simple(text) == tomllib.loads(text)
+    assert settings.read_simple(text) == tomllib.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_file_of_the_role_is_read_without_tomllib() -> None:
     ],
 )
 def test_the_quick_reader_agrees_with_tomllib_or_leaves_the_file_to_it(text: str) -> None:
-    quick = keys_config.read_simple(text)
+    quick = settings.read_simple(text)
     if quick is not None:
         slow = tomllib.loads(text)
         assert quick == slow
@@ -115,4 +115,4 @@ def test_other_toml_is_read_as_well(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     lines = [f"{name} = {value!r}" for name, value in SETTINGS.items()]
     path.write_text("\n".join(lines) + "  # a comment that takes tomllib\n")
-    assert keys_config.load(str(path)).uris == tuple(SETTINGS["uris"])
+    assert settings.load(str(path)).uris == tuple(SETTINGS["uris"])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.ssh import original_command
-from hgfleet.ssh.original_command import Refuse
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.ssh.session import original_command
+from hgfleet.ssh.session.original_command import Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

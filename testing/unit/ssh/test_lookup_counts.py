@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hgfleet.core import counters
-from hgfleet.ssh import authorized_keys, lookup_counts
-from hgfleet.ssh.lookup_counts import FILE, REASONS, Lookups
+from hgfleet.ssh.keys import authorized_keys, lookup_counts
+from hgfleet.ssh.keys.lookup_counts import FILE, REASONS, Lookups
 
 if TYPE_CHECKING:
     from pathlib import Path

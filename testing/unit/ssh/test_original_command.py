@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry.model import Registry, Repository
+from hgfleet.registry.model.registry import Registry, Repository
 from hgfleet.selfservice import commands
 from hgfleet.selfservice.command import Call
-from hgfleet.ssh import original_command
-from hgfleet.ssh.original_command import Do, Refuse, Serve
+from hgfleet.ssh.session import original_command
+from hgfleet.ssh.session.original_command import Do, Refuse, Serve
 
 if TYPE_CHECKING:
-    from hgfleet.registry import model
+    from hgfleet.registry.model import registry
 
 
-def repository(path: str, read: model.Read = "public") -> Repository:
+def repository(path: str, read: registry.Read = "public") -> Repository:
     return Repository(path, f"About {path}", read, ("maintainers",), publishing=True, bundles=())
 
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.core import config as settings
+from hgfleet.core import settings_file as settings
 from hgfleet.core.errors import UnavailableError
 from hgfleet.directory import publickey
 from hgfleet.directory.person_state import PATIENCE_S, PersonState
-from hgfleet.ssh import keys_config, people_daemon, person_lookup
+from hgfleet.ssh.keys import people_daemon, person_lookup
+from hgfleet.ssh.keys import settings as keys_config
 from testing.unit.ssh.keys_settings import SETTINGS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import ast
 import inspect
 
 from hgfleet.selfservice import commands
-from hgfleet.ssh import original_command, place, session_counts, shell
-from hgfleet.ssh.session_counts import COMMANDS, REFUSALS, Sessions, counts
+from hgfleet.ssh.session import original_command, place, session_counts, shell
+from hgfleet.ssh.session.session_counts import COMMANDS, REFUSALS, Sessions, counts
 
 
 def sessions(*ends: tuple[str, str, float, str]) -> Sessions:

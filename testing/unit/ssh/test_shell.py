@@ -15,10 +15,10 @@ import pytest
 
 from hgfleet.core import counters, identity
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.hg import session_slots
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.ssh import session_counts, shell
+from hgfleet.hg.sessions import session_slots
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.ssh.session import session_counts, shell
 from testing.support import prefork
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Site:
         # In place of ssh: drops the host and hands the command over as sshd does.
         # The system log of the machine that runs the tests is not ours to fill.
         start = (
-            "import sys; from hgfleet.ssh import session_counts, shell; "
+            "import sys; from hgfleet.ssh.session import session_counts, shell; "
             f"shell.logfmt.to_syslog = lambda _: lambda t: print(t, file=open('{path}/log', 'a')); "
             "sys.exit(shell.main())"
         )

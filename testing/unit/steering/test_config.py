@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.steering import config
+from hgfleet.core.settings_file import parse_table
+from hgfleet.steering import settings
 from hgfleet.steering.order import Endpoint
 
 ORIGIN = {"name": "eu", "url": "https://eu.example"}
@@ -12,7 +12,7 @@ ORIGIN = {"name": "eu", "url": "https://eu.example"}
 
 def test_settings_name_the_origin_of_copies() -> None:
     edge = {"name": "edge", "url": "https://edge.example/", "cdn": True, "origin": "eu"}
-    read = parse_table("x", {"endpoint": [edge, ORIGIN], "read_rate": 5}, config.parse)
+    read = parse_table("x", {"endpoint": [edge, ORIGIN], "read_rate": 5}, settings.parse)
     assert read.endpoints[0] == Endpoint("edge", "https://edge.example", None, True, "eu")
     assert read.endpoints[1].origin == ""
     assert read.read_rate == 5
@@ -31,4 +31,4 @@ def test_settings_name_the_origin_of_copies() -> None:
 )
 def test_settings_that_are_wrong_are_named(data: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        parse_table("x", data, config.parse)
+        parse_table("x", data, settings.parse)

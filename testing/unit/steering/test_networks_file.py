@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.steering import config as settings
-from hgfleet.steering import networks, networks_file
+from hgfleet.steering import networks, networks_file, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hgfleet.steering.config import Config
+    from hgfleet.steering.settings import Config
 
 NETWORKS = 'us = ["192.0.2.0/24", "2001:db8::/32", "255.0.0.0/8"]\neu = ["0.0.0.0/5", "ffff::/16"]'
 ADDRESSES = (

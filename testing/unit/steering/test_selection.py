@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hgfleet.bundles.manifest import Entry
+from hgfleet.bundles.decide.manifest import Entry
 from hgfleet.steering import selection
 from hgfleet.steering.connection import EndpointError
 from hgfleet.steering.selection import Objects

@@ -33,7 +33,7 @@ FILES = {
     "hgfleet/acme/cli.py": "words = [python, '-m', 'hgfleet.acme.worker', '/etc/hgfleet/acme']",
     "hgfleet/acme/worker.py": "",
     "hgfleet/web/__init__.py": "",
-    "hgfleet/web/pages.py": "",
+    "hgfleet/web/http/pages.py": "",
     "testing/conftest.py": "",
     "testing/support/tfiles.py": "",
     "testing/integration/conftest.py": "",
@@ -156,12 +156,12 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
         ("x = {p.stem for p in (Path(__file__).parents[2] / 'hgext').iterdir()}", set()),
         # Text of a program.
         (
-            "x = 'from hgfleet.web import a as b, pages as shown'",
-            {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/pages.py"},
+            "x = 'from hgfleet.web import a as b; from hgfleet.web.http import pages as shown'",
+            {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/http/pages.py"},
         ),
         (
-            "x = 'from hgfleet.web import pages'",
-            {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/pages.py"},
+            "x = 'from hgfleet.web.http import pages'",
+            {"hgfleet/__init__.py", "hgfleet/web/__init__.py", "hgfleet/web/http/pages.py"},
         ),
         ("x = [python, '-m', 'hgfleet', 'acme', 'renew']", ACME),
         ("x = 'python -m hgfleet acme renew'", ACME),

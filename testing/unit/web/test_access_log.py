@@ -4,8 +4,8 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.web import access_log
-from hgfleet.web.access_log import AccessLog
+from hgfleet.web.http import access_log
+from hgfleet.web.http.access_log import AccessLog
 
 if TYPE_CHECKING:
     from pathlib import Path

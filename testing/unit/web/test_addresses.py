@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.web.addresses import served
+from hgfleet.web.requests.addresses import served
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hgfleet.web import frames
-from hgfleet.web.answer_writer import BATCH_BYTES, HELD_BYTES, AnswerWriter, EndedError
+from hgfleet.web.engine import frames
+from hgfleet.web.rendering.answer_writer import BATCH_BYTES, HELD_BYTES, AnswerWriter, EndedError
 
 END = {"ends": False, "cpu": 0.0}
 

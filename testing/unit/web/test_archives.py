@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hgfleet.web.archives import (
+from hgfleet.web.engine.archives import (
     GZIP_TIMES,
     UNKNOWN_TIME,
     ZIP_NAME,

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.web.budgets import Budget, Kind, budget, exceeded, kind, stream_exceeded, way_out
-from hgfleet.web.settings import Settings
+from hgfleet.web.http.settings import Settings
+from hgfleet.web.rendering.budgets import (
+    Budget,
+    Kind,
+    budget,
+    exceeded,
+    kind,
+    stream_exceeded,
+    way_out,
+)
 
 URL = "https://hg.example.org/team/project"
 

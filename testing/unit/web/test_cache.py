@@ -4,8 +4,8 @@ import threading
 import tracemalloc
 
 from hgfleet.hg.fingerprint import Fingerprint
-from hgfleet.web.cache import Answer, AnswerCache, bytes_of
-from hgfleet.web.request import Inputs
+from hgfleet.web.engine.cache import Answer, AnswerCache, bytes_of
+from hgfleet.web.requests.request import Inputs
 
 
 def answer(body: bytes, status: int = 200) -> Answer:

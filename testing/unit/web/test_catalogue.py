@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry import dynamic_update, model, user_repositories
-from hgfleet.registry.compiled import dump_compiled
-from hgfleet.registry.effective import EffectiveRegistry
-from hgfleet.registry.entry import Entry
-from hgfleet.registry.model import Namespace, Registry, Repository
-from hgfleet.web import catalogue as catalogues
-from hgfleet.web.catalogue import Catalogue, namespace_of, page_number, page_of
+from hgfleet.registry.dynamic import dynamic_update, user_repositories
+from hgfleet.registry.dynamic.effective import EffectiveRegistry
+from hgfleet.registry.dynamic.entry import Entry
+from hgfleet.registry.model import registry as model
+from hgfleet.registry.model.compiled import dump_compiled
+from hgfleet.registry.model.registry import Namespace, Registry, Repository
+from hgfleet.web.index import catalogue as catalogues
+from hgfleet.web.index.catalogue import Catalogue, namespace_of, page_number, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.web.cpu_timer import CpuTimer
+from hgfleet.web.rendering.cpu_timer import CpuTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from hgfleet.web import frames
-from hgfleet.web.frames import BrokenError
+from hgfleet.web.engine import frames
+from hgfleet.web.engine.frames import BrokenError
 
 WHOLE = (frames.HEAD, frames.WRITTEN, frames.WRITTEN, frames.PIECE, frames.END)
 WAYS = (

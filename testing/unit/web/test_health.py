@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.web import health
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.web.http import health
 
 if TYPE_CHECKING:
     from pathlib import Path

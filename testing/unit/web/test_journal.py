@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hgfleet.web import journal
+from hgfleet.web.http import journal
 
 
 def test_an_event_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

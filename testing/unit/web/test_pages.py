@@ -5,9 +5,9 @@ import hashlib
 import json
 import re
 
-from hgfleet.registry.model import Namespace, Registry, Repository
-from hgfleet.web import pages
-from hgfleet.web.catalogue import Catalogue
+from hgfleet.registry.model.registry import Namespace, Registry, Repository
+from hgfleet.web.http import pages
+from hgfleet.web.index.catalogue import Catalogue
 
 EVIL = '<script>alert("&")</script>'
 REGISTRY = Registry(

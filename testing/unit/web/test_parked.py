@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.web.parked import Parked, parked_of
+from hgfleet.web.requests.parked import Parked, parked_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from mercurial import ui as ui_module
 
-from hgfleet.registry.model import Repository
-from hgfleet.web.places import Place, place_of
+from hgfleet.registry.model.registry import Repository
+from hgfleet.web.engine.places import Place, place_of
 
 ENTRY = Repository(
     *("team/tool", "A tool", ("staff",), ("staff", "release")),

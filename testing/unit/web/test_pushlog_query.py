@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.web import pushlog_query
-from hgfleet.web.pushlog_query import Query, QueryError, is_cheap, parse, seconds_of
+from hgfleet.web.pushlog import query as pushlog_query
+from hgfleet.web.pushlog.query import Query, QueryError, is_cheap, parse, seconds_of
 
 NODE = "91826025c77c6a8e5711735adaa9766dd4eac7fc"
 OTHER = "25f2a69ac7ac2919ef35c0b937b862fbb9e7e1f7"

@@ -10,8 +10,8 @@ import pytest
 
 from hgfleet.core import counters
 from hgfleet.hg.clone_counts import Answers
-from hgfleet.web import request_counts
-from hgfleet.web.request_counts import FILE, REFUSALS, Counting, Requests, counts, kind_of
+from hgfleet.web.http import request_counts
+from hgfleet.web.http.request_counts import FILE, REFUSALS, Counting, Requests, counts, kind_of
 
 WEB = Path(__file__).resolve().parents[3] / "hgfleet/web"
 

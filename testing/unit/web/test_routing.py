@@ -5,9 +5,9 @@ from urllib.parse import unquote
 import pytest
 
 from hgfleet.core.principal import Principal
-from hgfleet.registry.model import Registry, Repository
-from hgfleet.web.catalogue import Catalogue
-from hgfleet.web.routing import Index, InRepository, is_canonical, new_location, resolve
+from hgfleet.registry.model.registry import Registry, Repository
+from hgfleet.web.http.routing import Index, InRepository, is_canonical, new_location, resolve
+from hgfleet.web.index.catalogue import Catalogue
 
 
 def repository(path: str, public: bool = True) -> Repository:

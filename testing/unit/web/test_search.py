@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mercurial import initialization, revset, revsetlang
 
-from hgfleet.web import search
+from hgfleet.web.engine import search
 
 initialization.init()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.web.headers import etag, etag_matches
-from hgfleet.web.settings import Settings, from_environment
+from hgfleet.web.http.headers import etag, etag_matches
+from hgfleet.web.http.settings import Settings, from_environment
 
 
 def test_an_empty_environment_gives_the_paths_of_a_host() -> None:

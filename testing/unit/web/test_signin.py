@@ -13,9 +13,9 @@ from hgfleet.auth import protocol
 from hgfleet.auth.client import NotAskedError
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.principal import Principal
-from hgfleet.web.exchange import Exchange, RefusedError
-from hgfleet.web.settings import Settings
-from hgfleet.web.signin import WAITED_SECONDS, SignIn
+from hgfleet.web.http.exchange import Exchange, RefusedError
+from hgfleet.web.http.settings import Settings
+from hgfleet.web.http.signin import WAITED_SECONDS, SignIn
 
 if TYPE_CHECKING:
     from pathlib import Path

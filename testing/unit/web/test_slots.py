@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.web.budgets import Kind
-from hgfleet.web.slots import BusyError, Limits, Place, Shares, Slots, client_of
+from hgfleet.web.rendering.budgets import Kind
+from hgfleet.web.rendering.slots import BusyError, Limits, Place, Shares, Slots, client_of
 
 LIMITS = Limits(slots=4, waiting=4)
 ONE, OTHER, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"

@@ -7,9 +7,9 @@ import pytest
 from mercurial import bundle2, error
 from mercurial import ui as uimod
 
-from hgfleet.web import stream_limits
-from hgfleet.web.budgets import Budget
-from hgfleet.web.stream_limits import ReachedError, Stream
+from hgfleet.web.rendering import stream_limits
+from hgfleet.web.rendering.budgets import Budget
+from hgfleet.web.rendering.stream_limits import ReachedError, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ import pytest
 from mercurial import wireprotov1server
 
 from hgfleet.hg import wire_commands
-from hgfleet.web.request import is_cheap
-from hgfleet.web.wire import (
+from hgfleet.web.requests.request import is_cheap
+from hgfleet.web.requests.wire import (
     ARGUMENTS,
     MOST_BATCHED,
     BadRequestError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hgfleet.replication.events import Event
+from hgfleet.replication.protocol.events import Event
 from hgfleet.webhooks import attempts
 from hgfleet.webhooks.attempts import Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hgfleet.replication.events import Event
+from hgfleet.replication.protocol.events import Event
 from hgfleet.webhooks import lines
 from hgfleet.webhooks.lines import Lines, Place, Waiting
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.core.config import parse_table
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.replication.events import Event
+from hgfleet.core.settings_file import parse_table
+from hgfleet.replication.protocol.events import Event
 from hgfleet.webhooks import settings
 
 if TYPE_CHECKING:

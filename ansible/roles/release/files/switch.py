@@ -4,9 +4,9 @@
 
 The symlink `current` moves, and each FILE is replaced by FILE.next where that exists. SSH sessions
 that begin meanwhile wait, and those that are starting have read everything before
-(`hgfleet/hg/session_start.py`). Kernel locks hold them, so the hold ends with this process. Prints
-for how long sessions were held (seconds). It runs before any release is there, and so uses nothing
-but Python's own modules.
+(`hgfleet/hg/sessions/session_start.py`). Kernel locks hold them, so the hold ends with this
+process. Prints for how long sessions were held (seconds). It runs before any release is there, and
+so uses nothing but Python's own modules.
 """
 
 from __future__ import annotations

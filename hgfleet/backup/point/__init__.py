@@ -1,0 +1,1 @@
+"""Recovery points: the committed state of a repository, taken beside running pushes."""

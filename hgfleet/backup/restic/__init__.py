@@ -1,0 +1,1 @@
+"""restic and its store: the address, the accounts, locks, prunes and checks."""

@@ -1,0 +1,168 @@
+"""Check of the packs in the store of backups, a part each day, and the repair of corrupt ones.
+
+A drill reads what the newest backups of its sample need. Packs of older backups are read by this
+check: each pack within `PARTS` days. It runs on the host that prunes, after the prune.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.backup import record
+from hgfleet.backup.restic import prune
+from hgfleet.core.errors import HgfleetError, HostError
+from hgfleet.core.stored_time import past
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hgfleet.backup.record import Data
+    from hgfleet.backup.restic.restic import Check
+    from hgfleet.backup.restic.settings import Settings
+    from hgfleet.core.report import Report
+
+PARTS: Final = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The checks of the packs of a host."""
+
+    time: float
+    """The last check; 0 before the first one."""
+    oldest: float
+    """The earliest time at which a part was read, or from which it waits; 0 before any check."""
+    broken: int
+    """Packs that are corrupt, and not repaired yet."""
+    errors: int
+    """Errors that the last check found, in packs or beside them."""
+
+
+def checked(known: Data, now: float) -> Checked:
+    """Return the figures of a host's record. Pure. Raises ValueError for a damaged one."""
+    try:
+        last = past(float(known.get("time", 0)), now)
+        since, read = past(float(known.get("since", last)), now), known.get("read", {})
+        times = (float(read.get(str(part), since)) for part in range(1, PARTS + 1))
+        return Checked(
+            time=last,
+            oldest=min(past(one, now) for one in times),
+            broken=len(known.get("broken", ())),
+            errors=int(known.get("errors", 0)),
+        )
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"not the record of a check of packs: {error!r}") from error
+
+
+def next_part(known: Data | None) -> int:
+    """Return the part of the packs that is read next, 1 to PARTS. Pure."""
+    part = (known or {}).get("part", 0)
+    return part % PARTS + 1 if isinstance(part, int) else 1
+
+
+def after(known: Data | None, part: int, found: Check, now: float) -> Data:
+    """Return the record of a host after a check. Pure.
+
+    A corrupt pack stays in it until it is repaired: its part comes again in weeks. `read` has the
+    time at which each part was read, `since` that of the first check.
+    """
+    known = known or {}
+    return {
+        "part": part,
+        "time": now,
+        "broken": sorted({*known.get("broken", []), *found.packs}),
+        "errors": found.errors,
+        "since": known.get("since", now),
+        "read": {**known.get("read", {}), str(part): now},
+    }
+
+
+def corrupt(checks: Mapping[str, Data]) -> dict[str, list[str]]:
+    """Return the corrupt packs of each host that has any. Pure."""
+    return {host: one["broken"] for host, one in sorted(checks.items()) if one.get("broken")}
+
+
+def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]:
+    """Check the next part of each host's packs; return the hosts with errors."""
+    failed = []
+    checks = record.load(settings.state, record.PACKS)
+    for host in hosts:
+        restic = prune.of_host(settings, host)
+        part = next_part(checks.get(host))
+        started = time.monotonic()
+        try:
+            if not restic.exists():
+                if host not in checks:
+                    continue
+                raise HostError("no restic repository where the last check found one")
+            found = restic.check(part, PARTS)
+        except HgfleetError as error:
+            report.step("check-failed", host, str(error), error=str(error))
+            failed.append(host)
+            continue
+        checks[host] = after(checks.get(host), part, found, time.time())
+        record.save(settings.state, record.PACKS, checks)
+        if broken := checks[host]["broken"]:
+            text = (
+                f"CORRUPT packs: {', '.join(name[:8] for name in broken)}; to repair them: hgfleet "
+                f"backup repair {host}"
+            )
+            report.step("corrupt", host, text, packs=",".join(broken))
+        elif found.errors:
+            text = (
+                f"{found.errors} errors, none in a pack; to take what is lost out of old backups, "
+                f"after a new one: hgfleet backup repair {host}"
+            )
+            report.step("check-errors", host, text, errors=found.errors)
+        if broken or found.errors:
+            failed.append(host)
+            continue
+        seconds = time.monotonic() - started
+        text = f"part {part} of {PARTS} of its packs is good, read in {seconds:.1f} s"
+        report.step("checked", host, text, part=part, seconds=seconds)
+    return failed
+
+
+def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str]:
+    """Repair the backups of hosts with errors; return those whose repair failed.
+
+    First corrupt packs are removed: the next backup of their host finds parts missing, and stores
+    them again. Parts that the host has no more are then taken out of the backups that miss them,
+    by another repair. Raises TemporaryError and UnavailableError.
+    """
+    checks = record.load(settings.state, record.PACKS)
+    wanted = [host for host in hosts if is_wrong(checks.get(host, {}))]
+    if not wanted:
+        return []
+    failed = []
+    folder = settings.state / "corrupt-packs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with prune.at_rest(settings, wanted) as stores:
+        for host, restic in stores.items():
+            broken = checks[host]["broken"]
+            try:
+                if broken:
+                    restic.repair_packs(broken, folder)
+                    text = (
+                        f"{len(broken)} packs removed, copies in {folder}; to store what they had "
+                        f"again: systemctl start hgfleet-backup on {host}"
+                    )
+                else:
+                    restic.repair_snapshots()
+                    prune.relearn(settings, host)
+                    text = "what is lost was taken out of old backups"
+            except HgfleetError as error:
+                report.step("repair-failed", host, str(error), error=str(error))
+                failed.append(host)
+                continue
+            checks[host] |= {"broken": [], "errors": 0}
+            record.save(settings.state, record.PACKS, checks)
+            report.step("repaired", host, text, packs=",".join(broken))
+    return failed
+
+
+def is_wrong(known: Data) -> bool:
+    """Whether the last checks of a host found an error. Pure."""
+    return bool(known.get("broken") or known.get("errors"))

@@ -1,0 +1,169 @@
+"""Drill: a sample of repositories is restored to a sandbox, verified, compared and removed.
+
+A drill proves the newest backup of a repository, or it fails. Where the newest one cannot be
+restored, older ones are tried to say how much would be lost now; none of them makes the drill pass.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.backup import record
+from hgfleet.backup.point.capture import PUSHLOG
+from hgfleet.backup.restores import restore
+from hgfleet.core import stored_time
+from hgfleet.core.errors import HgfleetError, HostError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hgfleet.backup.record import Data
+    from hgfleet.backup.restic.restic import Restic, Snapshot
+    from hgfleet.backup.restic.settings import Settings
+    from hgfleet.backup.restores.restore import Restored
+    from hgfleet.core.report import Report
+
+
+TURN_DAYS: Final = 28
+"""In so many daily drills each repository has its turn, however many there are."""
+
+
+def sample(
+    backed_up: Collection[str], drills: Mapping[str, Data], least: int, now: float
+) -> list[str]:
+    """Choose the repositories of a drill, in their order. Pure.
+
+    First all whose last drill failed, each day until one succeeds. Then, in turn, those whose
+    backups were restored longest ago, or never; a time from the future is never.
+    """
+    size = max(least, math.ceil(len(backed_up) / TURN_DAYS))
+
+    def last(path: str) -> tuple[float, str]:
+        return stored_time.past(float(drills.get(path, {}).get("time", 0.0)), now), path
+
+    again = [path for path in backed_up if "error" in drills.get(path, {})]
+    others = [path for path in backed_up if "error" not in drills.get(path, {})]
+    return sorted(again, key=last) + sorted(others, key=last)[:size]
+
+
+def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[str]) -> list[str]:
+    """Restore the newest backup of each repository; return those whose restore failed.
+
+    Raises UnavailableError where the store does not answer: that proves nothing about a backup, and
+    the records of former drills stay.
+    """
+    sandbox = settings.state / "drill"
+    known = record.load(settings.state, record.RUNS).get("repositories", {})
+    drills = record.load(settings.state, record.DRILLS)
+    failed = []
+    for path in paths:
+        started = time.time()
+        backup = known.get(path, {})
+        identity = str(backup.get("identity", ""))
+        found: Data = {"time": started, "identity": identity}
+        attempt = _Attempt(settings, restic, restore.Wanted(path, identity), sandbox / path)
+        shutil.rmtree(sandbox, ignore_errors=True)
+        try:
+            restored = attempt.newest(int(backup.get("push_id", 0)))
+            found |= _proven(restored)
+        except UnavailableError:
+            raise
+        except HgfleetError as error:
+            found |= {"error": str(error)}
+            if attempt.older is not None:
+                found |= _proven(attempt.older)
+            failed.append(path)
+            report.step("drill-failed", path, str(error), error=str(error))
+        else:
+            seconds = time.time() - started
+            report.step(
+                "drill",
+                path,
+                f"restored and verified up to push {restored.point.push_id} in {seconds:.1f} s",
+                push=restored.point.push_id,
+                changesets=restored.point.changesets,
+                seconds=seconds,
+            )
+        finally:
+            shutil.rmtree(sandbox, ignore_errors=True)
+        drills[path] = found
+        record.save(settings.state, record.DRILLS, drills)
+    return failed
+
+
+def _proven(restored: Restored) -> Data:
+    return {
+        "push_id": restored.point.push_id,
+        "push_hash": restored.point.push_hash,
+        "log_end": restored.point.sizes.get(PUSHLOG, 0),
+        "changesets": restored.point.changesets,
+        "snapshot": restored.snapshot.id,
+    }
+
+
+class _Attempt:
+    """The drill of one repository; `older` is what an older backup than the newest restored."""
+
+    def __init__(
+        self, settings: Settings, restic: Restic, wanted: restore.Wanted, target: Path
+    ) -> None:
+        self._settings, self._restic = settings, restic
+        self._wanted, self._target = wanted, target
+        self.older: Restored | None = None
+
+    def newest(self, expected: int) -> Restored:
+        """Restore the newest backup, which has at least the push that the last run recorded.
+
+        Raises HostError with the reason, and with the newest older backup that was tried and could
+        be restored.
+        """
+        snapshots = self._restic.snapshots()
+        attempts = restore.Attempts(self._settings, self._restic, self._wanted, self._target)
+        newest = next(attempts.points(snapshots), None)
+        if newest is None:
+            attempts.end()
+        snapshot, point = newest
+        # A backup that was passed over on the way to this one is newer than it.
+        is_newest = not attempts.reasons
+        restored = attempts.first([newest])
+        if restored is not None and is_newest:
+            if point.push_id >= expected:
+                return restored
+            self.older = restored
+            raise HostError(
+                f"the newest backup in the store is of {snapshot.time[:19]} up to push "
+                f"{point.push_id}, expected one up to push {expected}, as the last run recorded: "
+                "backups are missing in the store"
+            )
+        reasons = list(attempts.reasons)
+        self.older = restored or self._restorable(snapshots, snapshot)
+        if self.older is None:
+            end = "no older one that was tried can be restored"
+        else:
+            end = (
+                f"an older one can, of {self.older.snapshot.time[:19]} up to push "
+                f"{self.older.point.push_id}"
+            )
+        raise HostError(f"its newest backup cannot be restored: {'; '.join(reasons)}; {end}")
+
+    def _restorable(self, snapshots: Sequence[Snapshot], newest: Snapshot) -> Restored | None:
+        """Return what an older backup restores; as few as possible are tried."""
+        after = snapshots.index(newest) + 1
+        control = str(self._settings.repositories / self._wanted.path / ".hg")
+        older = list(restore.candidates(snapshots[after:], control))
+        attempts = restore.Attempts(self._settings, self._restic, self._wanted, self._target)
+        return attempts.first(attempts.points(spread(older)))
+
+
+def spread(older: Sequence[Snapshot]) -> list[Snapshot]:
+    """Choose, of backups from the newest on, the first few and then ever fewer. Pure.
+
+    A diagnosis restores some of a hundred backups at most: numbers 1, 2, 4, 8 and so on, and the
+    oldest.
+    """
+    places = [2**number - 1 for number in range(len(older).bit_length())]
+    return [older[place] for place in places if place < len(older) - 1] + list(older[-1:])

@@ -1,0 +1,1 @@
+"""Decisions about bundles: their kinds and names, and which to make, advertise or delete."""

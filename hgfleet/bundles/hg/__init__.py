@@ -1,0 +1,1 @@
+"""hg for the bundle jobs: its processes and their limits, snapshots, changegroups."""

@@ -1,0 +1,1 @@
+"""The dynamic registry: repositories that people make, their changes, former paths and sizes."""

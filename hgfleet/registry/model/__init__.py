@@ -1,0 +1,1 @@
+"""The registry that the inventory declares: types, schema, permissions, compiled form."""

@@ -1,0 +1,1 @@
+"""Provisioning: repositories of a host follow the registry, with identity, files and push log."""

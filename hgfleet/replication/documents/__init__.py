@@ -1,0 +1,1 @@
+"""Documents: files beside the repositories that mirrors have copies of."""

@@ -1,0 +1,1 @@
+"""The feed of push events for clients over HTTPS."""

@@ -1,0 +1,194 @@
+"""Resync: a mirror's repository made anew beside its place, compared, and exchanged in one step.
+
+A kill at any point leaves the old repository in its place, or the new one that was compared. The
+old one stays for a day below `.replication`, for readers that have it open; an empty one goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.core import durable, files, paths
+from hgfleet.core.errors import HgfleetError, PushlogError, TemporaryError
+from hgfleet.core.owner import Owner
+from hgfleet.pushlog import log_file
+from hgfleet.pushlog.log_file import Tip
+from hgfleet.registry import owned_files
+from hgfleet.registry.dynamic import dynamic_update
+from hgfleet.registry.provision import provisioning
+from hgfleet.replication.documents.document_files import make_folders
+from hgfleet.replication.mirror import places
+from hgfleet.replication.mirror.follow_plan import AWAY
+from hgfleet.replication.mirror.fresh_copy import Rebuild
+from hgfleet.replication.repositories.errors import MissingError
+from hgfleet.replication.repositories.readers_gate import Gate
+from hgfleet.replication.repositories.registry_paths import RegistryPaths
+from hgfleet.storage import place as storage_place
+from hgfleet.storage import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hgfleet.replication.protocol.settings import Settings
+    from hgfleet.replication.protocol.snapshot import State
+    from hgfleet.replication.source.client import SourceClient
+
+KEPT_S: Final = 86_400.0
+"""Seconds that the old repository stays for its readers."""
+
+CONTENT: Final = ("00changelog.i", log_file.NAME)
+"""Files of a store; one that was never written to has none of them."""
+
+TRIES: Final = 5
+"""Rounds of bringing up the new repository while the old one goes on."""
+
+
+def resync(
+    settings: Settings,
+    source: SourceClient,
+    repository: str,
+    say: Callable[[str], None] = lambda _: None,
+    certificates: Path = Path(paths.CA_CERTIFICATES),
+    known: RegistryPaths | None = None,
+) -> State:
+    """Replace a repository of this mirror, named by its identity, by one made from the source.
+
+    Returns its state. Raises UnavailableError, GoneError, MissingError, TemporaryError and
+    PushlogError, and then the old one stays.
+    """
+    with owned_files.as_owner(Owner(os.geteuid(), os.getegid())):
+        root, known = settings.repositories, known or RegistryPaths(settings)
+        away = root / AWAY
+        away.mkdir(mode=0o700, exist_ok=True)
+        new = away / f"new-{repository}"
+        # Raises MissingError before anything is made.
+        known.read().path(repository)
+        with _alone(away, repository):
+            remove_old(root)
+            build = Rebuild(settings, source, new, repository, say, certificates)
+            gate = Gate(settings, source, known)
+            try:
+                # Before the first write: else another process may hear of the loss of these writes.
+                with durable.Disk(away) as disk:
+                    state = _exchange(settings, build, gate, known, repository, new, disk)
+            except HgfleetError:
+                # The next try begins anew, and a repository that was deleted leaves nothing here.
+                shutil.rmtree(new, ignore_errors=True)
+                raise
+            if any((new / ".hg/store" / name).exists() for name in CONTENT):
+                # The old one from here on.
+                new.touch()
+                new.rename(away / f"old-{repository}-{time.time_ns()}")
+            else:
+                # Thousands of them would stay, where a new mirror fills its repositories.
+                shutil.rmtree(new, ignore_errors=True)
+        return state
+
+
+@contextlib.contextmanager
+def _alone(away: Path, name: str) -> Iterator[None]:
+    """Exclude another resync of the same repository; the kernel frees a killed one's lock."""
+    file = away / f"lock-{name}"
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not files.try_lock(descriptor) or not _is_at(descriptor, file):
+            raise TemporaryError("another resync of this repository is at work; wait for its end")
+        try:
+            yield
+        finally:
+            # A new mirror resyncs each of its repositories.
+            file.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    """Whether the file that is open is the one at its path: another resync may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _exchange(
+    settings: Settings,
+    build: Rebuild,
+    gate: Gate,
+    known: RegistryPaths,
+    repository: str,
+    new: Path,
+    disk: durable.Disk,
+) -> State:
+    """Put the new repository in its place; no reader finds an older one there than before."""
+    target = places.target(settings)
+    state = build.make()
+    for _ in range(TRIES):
+        gate.check(known.read().path(repository))
+        places.identify(new, repository)
+        storage_place.sync(disk)
+        path = known.read().path(repository)
+        old, entry = settings.repositories / path, known.entry(path)
+        if not (old / ".hg").is_dir():
+            _put(settings, known, repository, new)
+            return state
+        # Without the lock of the registry: the documents hold it while they make all folders of a
+        # new mirror.
+        provisioning.configure(entry, target, new)
+        if replacing.replace(old, new, path, partial(_may_replace, build, state, old)):
+            # The documents may have written a changed entry to the old folder. They write an entry
+            # that changes after this moment to the new one.
+            with contextlib.suppress(MissingError):
+                if (changed := known.entry(path)) != entry:
+                    provisioning.configure(changed, target, old)
+            return state
+        state = build.bring_up()
+    raise TemporaryError(f"{repository}: it goes on faster than it can be made anew; try again")
+
+
+def _put(settings: Settings, known: RegistryPaths, repository: str, new: Path) -> None:
+    """Put a repository where no folder is; the registry stays as it is meanwhile."""
+    with dynamic_update.locked(settings.dynamic):
+        path = known.read().path(repository)
+        provisioning.configure(known.entry(path), places.target(settings), new)
+        make_folders(settings.repositories, path.rpartition("/")[0])
+        try:
+            new.rename(settings.repositories / path)
+        except OSError as error:
+            raise TemporaryError(f"{path}: another folder is there by now ({error})") from error
+
+
+def _may_replace(build: Rebuild, state: State, old: Path) -> bool:
+    return not goes_back(state, _tip(old)) or build.is_current(state)
+
+
+def goes_back(state: State, tip: Tip) -> bool:
+    """Whether the new repository has fewer records than the old one.
+
+    Either a push was applied meanwhile, or the old one has records that the source does not have.
+    """
+    return tip.repository == state.repository and tip.id > state.id
+
+
+def _tip(place: Path) -> Tip:
+    """Return the end of a push log; a damaged one is no history to go on with."""
+    try:
+        return log_file.tip(place / ".hg/store" / log_file.NAME)
+    except (PushlogError, OSError):
+        return Tip()
+
+
+def remove_old(root: Path, kept: float = KEPT_S) -> None:
+    """Delete repositories that were exchanged long ago, and what killed runs left."""
+    before = time.time() - kept
+    with os.scandir(root / AWAY) as found:
+        for folder in found:
+            if folder.name.startswith(("old-", "new-", "bundle-")):
+                with contextlib.suppress(FileNotFoundError):
+                    if folder.stat().st_mtime < before:
+                        shutil.rmtree(folder, ignore_errors=True)

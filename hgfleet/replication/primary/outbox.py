@@ -1,0 +1,147 @@
+"""Decisions about the outbox: which records of a push log go to the stream next. Pure.
+
+The push log is the outbox. The relay has a position in each: the last record that the stream has
+acknowledged. The stream knows its last message of each repository too, so a lost position, or one
+that a kill has left behind, costs no second copy.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hgfleet.pushlog.log_file import Tip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hgfleet.pushlog.committed import Stamp
+    from hgfleet.pushlog.log_file import Entry
+    from hgfleet.replication.protocol.messages import PushMessage
+    from hgfleet.replication.protocol.streams import Streamed
+
+FEW: Final = 64
+"""A log with at most so many records, and none in the stream, is published whole; of another one
+the last record tells mirrors that they have a gap, and they fetch the rest from the source."""
+
+MOST_IN_MESSAGE: Final = 2000
+"""Changesets of a record whose changegroup may fit into a message; of more none is computed."""
+
+
+MOST_PROBLEMS: Final = 1000
+"""Entries of the state file for repositories and subjects; further ones are in the journal."""
+
+LOST: Final = -1
+"""The stream has lost the message; the record goes to the stream again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last record of a repository, by its identity, that the stream has."""
+
+    repository: str
+    tip: Tip
+    stamp: Stamp
+    """Of the log, when it was read."""
+    sequence: int = 0
+    """The message's number in the stream, or LOST."""
+
+
+def is_read(position: Position | None, stamp: Stamp | None) -> bool:
+    """Whether a log has nothing to publish: it has not changed since the position."""
+    if stamp is None:
+        # A log that is gone, of which mirrors have pushes, is looked at.
+        return position is None or not position.tip.id
+    return (
+        position is not None
+        and position.sequence != LOST
+        and position.stamp == stamp
+        and position.tip.end == stamp.size
+    )
+
+
+def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:
+    """Return the records that the stream has, by its last push; those of a later epoch are others.
+
+    The record of the number of that push is not among them if it is another push.
+    """
+    return [
+        entry
+        for entry in entries
+        if entry.record.epoch <= streamed.epoch
+        and (
+            entry.record.id < streamed.id
+            or (entry.record.id == streamed.id and streamed.hash in ("", entry.hash))
+        )
+    ]
+
+
+def after(tip: Tip, entries: Iterable[Entry]) -> Tip:
+    """Return the end of a chain after these records."""
+    for entry in entries:
+        record = entry.record
+        tip = Tip(record.id, entry.hash, record.repository, entry.end, record.epoch)
+    return tip
+
+
+def fits(entry: Entry) -> bool:
+    """Whether the changegroup of a record is worth to be computed for a message."""
+    return 0 < len(entry.record.changesets) <= MOST_IN_MESSAGE
+
+
+def lost(positions: Iterable[Position], last_sequence: int, *, is_new: bool) -> list[Position]:
+    """Return the positions whose messages a stream no longer has in its count.
+
+    A broker that lost its disk, or an operator, has made the stream anew; a broker that lost power
+    may have lost the last messages.
+    """
+    return [one for one in positions if is_new or one.sequence > last_sequence]
+
+
+def body(message: PushMessage, most: int) -> bytes:
+    """Return the body of a message within a size: without changesets, or without the record."""
+    whole_body = message.body()
+    if len(whole_body) <= most:
+        return whole_body
+    line = message.line + b"\n"
+    return line if len(line) <= most else b""
+
+
+def is_whole(message: PushMessage, content: bytes) -> bool:
+    """Whether a body has the record and all its changesets."""
+    has_changesets = bool(message.changegroup or not message.record.changesets)
+    return has_changesets and len(content) == len(message.body())
+
+
+class Queue:
+    """Repositories, by identity, that have something to publish, each with one worker at a time.
+
+    Repositories whose pushers wait come first.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._active: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._active)
+
+    def add(self, repository: str, *, first: bool = False) -> None:
+        """Add a repository; one that a worker has is looked at once more afterwards."""
+        self._waiting.setdefault(repository)
+        if first:
+            self._waiting.move_to_end(repository, last=False)
+
+    def take(self) -> str | None:
+        """Return the next repository that no worker has."""
+        for repository in self._waiting:
+            if repository not in self._active:
+                del self._waiting[repository]
+                self._active.add(repository)
+                return repository
+        return None
+
+    def done(self, repository: str) -> None:
+        """End the work at a repository."""
+        self._active.discard(repository)

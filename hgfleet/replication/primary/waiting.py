@@ -1,0 +1,50 @@
+"""Sessions that wait for the relay's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hgfleet.replication.primary.visibility import Answer
+
+LOOK_SECONDS: Final = 0.25
+"""After which a waiting session looks for ended leases and for the broker."""
+
+
+class Waiting:
+    """Sessions that wait; each looks again when it is told of news."""
+
+    def __init__(self) -> None:
+        self._events: set[asyncio.Event] = set()
+
+    def tell(self) -> None:
+        """Have every session look again."""
+        for event in self._events:
+            event.set()
+
+    async def answer(
+        self, find: Callable[[float], Answer], is_final: Callable[[Answer], bool], wait: float
+    ) -> Answer:
+        """Return the first final answer, or that after `wait` seconds.
+
+        `find` gets the seconds since the begin.
+        """
+        began = time.monotonic()
+        event = asyncio.Event()
+        self._events.add(event)
+        try:
+            while True:
+                event.clear()
+                found = find(time.monotonic() - began)
+                left = began + wait - time.monotonic()
+                if left <= 0 or is_final(found):
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
+        finally:
+            self._events.discard(event)

@@ -1,0 +1,1 @@
+"""Promotion of a mirror, its losses, and the repositories that are fenced after it."""

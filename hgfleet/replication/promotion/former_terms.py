@@ -1,0 +1,91 @@
+"""Pushes that a release before gave up: named once, when the brokers confirm this primary.
+
+A term that a release before began has no file of given up pushes. What the brokers have beyond the
+logs was given up when that term began. As long as that is only concluded from the epochs of pushes,
+a power cut that takes a push of an earlier epoch looks the same, and the log forks in silence. So
+the relay names those pushes by identity, number and hash before it publishes anything; from then on
+an unnamed push fences its repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hgfleet.core import files
+from hgfleet.core.errors import HgfleetError, HostError, RegistryError
+from hgfleet.replication.mirror import places
+from hgfleet.replication.promotion import streamed_pushes
+from hgfleet.replication.repositories import log_reader
+from hgfleet.replication.terms import given_up, repository_fences
+from hgfleet.replication.terms.term_lock import alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nats.js import JetStreamContext
+
+    from hgfleet.replication.protocol.settings import Settings
+    from hgfleet.replication.repositories.served import Served
+    from hgfleet.replication.terms.given_up import GivenUp
+    from hgfleet.replication.terms.losses import Known
+
+
+async def settle(
+    settings: Settings,
+    api: JetStreamContext,
+    served: Served,
+    epoch: int,
+    say: Callable[..., None],
+) -> None:
+    """Name what terms of a release before gave up, if that was not done yet (I/O).
+
+    `epoch` is that of the confirmed term. Raises TemporaryError and the errors of nats-py.
+    """
+    try:
+        if given_up.load(settings.terms).is_settled(epoch):
+            return
+        async with alone(settings.terms):
+            known = given_up.load(settings.terms)
+            if known.is_settled(epoch):
+                return
+            paths, purged = await asyncio.to_thread(lambda: (served.paths(), served.purged()))
+            streamed = await streamed_pushes.last(api, paths, purged)
+            pushes = await asyncio.to_thread(_beyond, settings, known, streamed, epoch)
+            settled = replace(known.adding(epoch, pushes), former=given_up.NONE)
+            await asyncio.to_thread(files.replace, settings.terms / given_up.FILE, settled.text())
+    except (HostError, RegistryError, OSError) as error:
+        # The publication of each repository says so, too; the next connection tries again.
+        say("former-terms-unnamed", reason=str(error))
+    else:
+        say("former-terms-named", pushes=len(pushes))
+
+
+def _beyond(
+    settings: Settings, known: GivenUp, streamed: list[Known], epoch: int
+) -> list[tuple[str, int, str]]:
+    """Return the pushes of earlier terms that the logs of this host do not have (I/O).
+
+    A repository without a folder, and one that is fenced, has no decision of an earlier term.
+    """
+    root = settings.repositories
+    found = places.find(root)
+    fenced = repository_fences.read(settings.terms)
+
+    def hash_at(identity: str, number: int) -> str:
+        try:
+            entry = log_reader.find(log_reader.store_of(root, found[identity].path), number)
+        except (HgfleetError, OSError):
+            return ""
+        return entry.hash if entry is not None else ""
+
+    former = [
+        one
+        for one in streamed
+        if one.repository in found
+        and one.repository not in fenced
+        and known.has(one.repository, one.id, one.hash, one.epoch, current=epoch)
+    ]
+    tips = {identity: place.tip for identity, place in found.items()}
+    return given_up.beyond(tips, former, hash_at)

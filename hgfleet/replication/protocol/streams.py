@@ -1,0 +1,171 @@
+"""The streams of replication: their configuration, and what to do about another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import nats.js.errors
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+
+from hgfleet.replication.protocol import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nats.js import JetStreamContext
+    from nats.js.api import StreamInfo
+
+    from hgfleet.pushlog.log_file import Tip
+
+DAY: Final = 24 * 3600.0
+
+MAX_AGE: Final = 7 * DAY
+"""Seconds; a mirror that was away for longer catches up from the source."""
+
+DUPLICATES: Final = 3600.0
+"""Seconds for which the broker drops a second message of an id."""
+
+SUBJECTS: Final[dict[str, str]] = {
+    messages.PUSHES: "hgfleet.pushes.*",
+    messages.DOCUMENTS: "hgfleet.documents.*",
+    messages.EVENTS: "hgfleet.events.*",
+    messages.EPOCHS: messages.EPOCH,
+}
+
+NEEDED: Final = frozenset({"subjects", "retention", "no_ack", "sealed"})
+"""Without these a stream would lose pushes, or not tell whether it has them."""
+
+
+def expected(name: str, replicas: int) -> StreamConfig:
+    """Return the configuration of a stream."""
+    return StreamConfig(
+        name=name,
+        subjects=[SUBJECTS[name]],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        max_age=0.0 if name == messages.EPOCHS else MAX_AGE,
+        max_consumers=-1,
+        max_msgs=-1,
+        max_bytes=-1,
+        max_msg_size=-1,
+        max_msgs_per_subject=1 if name == messages.DOCUMENTS else -1,
+        duplicate_window=DUPLICATES,
+        num_replicas=replicas,
+        no_ack=False,
+        sealed=False,
+    )
+
+
+def differences(wanted: StreamConfig, found: StreamConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ: name, (found, wanted). Others stay as they are."""
+    result = {}
+    for name, value in wanted.as_dict().items():
+        has = found.as_dict().get(name)
+        if has != value and not (has is None and value is False):
+            result[name] = (has, value)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The stream of pushes as it is at the broker, and what is wrong with the streams."""
+
+    created: str = ""
+    last_sequence: int = 0
+    has_events: bool = False
+    """Whether the stream of events has ever had one."""
+    refusal: str = ""
+    """Why nothing may be published."""
+    warnings: tuple[str, ...] = ()
+
+
+async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None]) -> Found:
+    """Create the streams, or change those that differ. Raises the errors of nats-py."""
+    created, last, has_events, refusal, warnings = "", 0, False, "", []
+    for name in SUBJECTS:
+        info, problem, is_needed = await ensured(api, expected(name, replicas), say)
+        if problem and is_needed:
+            refusal = refusal or problem
+        elif problem:
+            warnings.append(problem)
+        if name == messages.PUSHES:
+            created, last = str(info.created), info.state.last_seq
+        elif name == messages.EVENTS:
+            has_events = info.state.last_seq > 0
+    return Found(created, last, has_events, refusal, tuple(warnings))
+
+
+async def ensured(
+    api: JetStreamContext, wanted: StreamConfig, say: Callable[..., None]
+) -> tuple[StreamInfo, str, bool]:
+    """Create a stream, or change it where it differs. Raises the errors of nats-py.
+
+    Return it, the sentence about settings that the broker does not change, and whether pushes
+    would be lost with those.
+    """
+    name = str(wanted.name)
+    try:
+        info = await api.stream_info(name)
+    except nats.js.errors.NotFoundError:
+        info = await api.add_stream(wanted)
+        say("stream-created", stream=name)
+    differing = differences(wanted, info.config)
+    if not differing:
+        return info, "", False
+    try:
+        changes = {setting: getattr(wanted, setting) for setting in differing}
+        info = await api.update_stream(info.config.evolve(**changes))
+    except nats.js.errors.APIError as error:
+        problem = unchangeable(name, differing, str(error.description))
+        return info, problem, bool(NEEDED & differing.keys())
+    say("stream-changed", stream=name, settings=",".join(differing))
+    return info, "", False
+
+
+def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str) -> str:
+    """Return the sentence for a stream with a configuration that the broker does not change."""
+    listed = "; ".join(
+        f"{setting} is {has!r}, expected {value!r}" for setting, (has, value) in differing.items()
+    )
+    return (
+        f"stream {name}: {listed}; the broker does not change it ({said}); delete the stream: the "
+        "relay makes it again, and mirrors fetch the pushes in between from the source"
+    )
+
+
+class Streamed(NamedTuple):
+    """The last push of a repository that the stream has."""
+
+    id: int
+    epoch: int = 1
+    hash: str = ""
+    """Of the record; empty where a relay of the release before published it without its line."""
+    sequence: int = 0
+    """Of the message in the stream."""
+
+    def is_at(self, tip: Tip) -> bool:
+        """Whether it is the push at the end of a chain."""
+        return (self.id, self.epoch) == (tip.id, tip.epoch) and not self.differs(tip)
+
+    def differs(self, tip: Tip) -> bool:
+        """Whether it is another push of the same number and epoch."""
+        is_same = (self.id, self.epoch) == (tip.id, tip.epoch)
+        return is_same and self.hash not in ("", tip.hash)
+
+    def is_after(self, tip: Tip) -> bool:
+        """Whether it is a later push; one of a later epoch may have a lower number."""
+        return (self.epoch, self.id) > (tip.epoch, tip.id)
+
+
+def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
+    """Return the number in the id of a message of a repository; None if it has another id."""
+    found = messages.named(headers)
+    return found[1] if found and found[0] == repository else None
+
+
+def epoch_of(headers: Mapping[str, str] | None) -> int:
+    """Return the epoch in the id of a message."""
+    found = messages.named(headers)
+    return found[2] if found else 1

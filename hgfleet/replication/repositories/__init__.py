@@ -1,0 +1,1 @@
+"""Repositories of this host: where each is by the registry, the end of its log, errors."""

@@ -1,0 +1,1 @@
+"""The source: what mirrors fetch from the primary beside the messages of pushes, both sides."""

@@ -1,0 +1,1 @@
+"""hgweb of Mercurial in this process: its repositories, one run, and the cache of answers."""

@@ -1,0 +1,1 @@
+"""Processes that compute answers: their fork server, their budgets, and who has one."""
