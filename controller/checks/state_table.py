@@ -1,7 +1,7 @@
 """Table of states in docs/architecture.md, made from `hgfleet/backup/states.toml`.
 
-    python -m controller.checks.state_table            write the table
-    python -m controller.checks.state_table --check    write nothing; exit code 1 if something is wrong
+    python -m controller.checks.state_table          write the table
+    python -m controller.checks.state_table --check  write nothing; 1 if something is wrong
 
 A part that adds state says how it is backed up: the check names each folder that a role gives a
 unit, or that its variables and tasks name below /var/lib, /var/cache and /srv, and that no state

@@ -30,7 +30,7 @@ RENEW_SECONDS = 100.0
 ANSIBLE = "ansible-playbook"
 """Stands for a host among the problems, where Ansible gave none."""
 
-BOOK = run.PLAYBOOKS / "lock.yml"
+BOOK = run.INTERNAL / "lock.yml"
 
 
 def record(release: str, hosts: Sequence[str], tree: str, tests: str, plan: str) -> Record:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from controller.deploy.trees import Kept
 
 PLAYBOOKS = ROOT / "ansible/playbooks"
+INTERNAL = PLAYBOOKS / "internal"
+"""Playbooks that no person runs."""
 SITE = ROOT / "ansible/site.yml"
 INVENTORIES = ROOT / "ansible/inventories"
 CONSTRUCTED = "constructed.yml"
@@ -190,7 +192,7 @@ def parts() -> set[str]:
 
 def read_states(site: Site) -> dict[str, HostState]:
     """Ask every host for its releases."""
-    command = site.playbook(PLAYBOOKS / "state.yml", "--limit", ",".join(site.hosts))
+    command = site.playbook(INTERNAL / "state.yml", "--limit", ",".join(site.hosts))
     # A host that does not answer takes 10 s, and all of them together shall not take more.
     env = {
         **environment(),

@@ -74,7 +74,7 @@ def require_same(site: Site, states: Mapping[str, HostState]) -> None:
 
 def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, list[str]]:
     """Return each sentence of a role's preflight that refuses a variable, with its hosts."""
-    command = site.playbook(run.PLAYBOOKS / "variables.yml", "--limit", ",".join(site.hosts))
+    command = site.playbook(run.INTERNAL / "variables.yml", "--limit", ",".join(site.hosts))
     arrivals = {name: state.arrival for name, state in states.items()}
     command += ["--extra-vars", json.dumps({"preflight_arrivals": arrivals})]
     env = {**run.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}

@@ -31,7 +31,7 @@ PARTS = (
     "ansible/playbooks",
     "ansible/plugins",
     "ansible/roles",
-    "controller/deploy",
+    "ansible/on_host",
     "hgfleet",
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "molecule", "README.md", ".git")

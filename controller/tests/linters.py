@@ -41,7 +41,7 @@ def steps(_words: str, only: Sequence[str] | None = None) -> list[Step]:
     whole = only is None
     return [
         *_if(plays, "ansible-lint", tool("ansible-lint", "--nocolor", "--profile", "production")),
-        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "docker:ansible"}),
+        *_if(modules, "mypy", _mypy(), env={"MYPYPATH": "ansible"}),
         *_if(
             modules, "ruff check", tool("ruff", "check", "--no-fix", *(["."] if whole else modules))
         ),
@@ -76,8 +76,7 @@ def _mypy() -> list[str]:
     The cache is relative, so that two checkouts do not share it.
     """
     typed = ["hgfleet", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "hgext").glob("*.py"))]
-    tests = ("runner", "tools", "deploys", "e2e", "effective", "faults", "rolls", "site")
+    tests = ("deploys", "e2e", "effective", "faults", "rolls", "site", "support")
     typed += [f"testing/{name}" for name in tests]
-    typed += ["controller/deploy", "controller/attestation.py", "controller/bootstrap.py"]
-    typed += ["controller/cluster"]
+    typed += ["controller", "ansible/on_host"]
     return tool("mypy", "--strict", "--cache-dir", ".cache/mypy", *typed)

@@ -104,7 +104,7 @@ SAMPLE: Final = 60
 def mutants(_words: str, _only: Only = None) -> list[Step]:
     """Return the one step of the tier; an interrupted sample goes on."""
     command = python("-m", "controller.checks.mutants", "--sample", str(SAMPLE), "--resume")
-    return [Step("mutants", "sample", command, env={"PYTHONPATH": ".:docker:ansible"})]
+    return [Step("mutants", "sample", command, env={"PYTHONPATH": "."})]
 
 
 # roles

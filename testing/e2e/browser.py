@@ -90,8 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import sys
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docker"))
     main()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
+from testing.e2e.cluster import Cluster
+from testing.e2e.conftest import environment
+from testing.effective.reading import FOLDER, pages
 
 
 def main() -> None:
     """Write every page, and remove pages that no host has any more."""
-    sys.path.insert(0, str(ROOT / "docker"))
-    from testing.e2e.cluster import Cluster
-    from testing.e2e.conftest import environment
-    from testing.effective.reading import FOLDER, pages
-
     found = pages(Cluster(environment()))
     for path in FOLDER.glob("*.txt"):
         path.unlink()

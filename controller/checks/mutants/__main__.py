@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 RESULTS: Final = CACHE / "mutants/results.jsonl"
 MOST_TESTS: Final = 20
 EXAMPLES: Final = """\
-examples:
-  python -m controller.checks.mutants --sample 40                 as many mutants of each package
-  python -m controller.checks.mutants --sample 40 --seed 7        others
-  python -m controller.checks.mutants --package backup --resume   all of a package, in several sittings
-  python -m controller.checks.mutants --only hgfleet/backup/restic/prune.py:45    after a new test
-  python -m controller.checks.mutants --again --integration       survivors of earlier runs
-  python -m controller.checks.mutants --package ssh --list        names mutants, runs nothing
+examples, each behind python -m controller.checks.mutants:
+  --sample 40                               as many mutants of each package
+  --sample 40 --seed 7                      others
+  --package backup --resume                 all of a package, in several sittings
+  --only hgfleet/backup/restic/prune.py:45  after a new test
+  --again --integration                     survivors of earlier runs
+  --package ssh --list                      names mutants, runs nothing
 
 exit code: 0 if each mutant was killed or is explained, 1 if not, 2 if nothing could be run
 """
@@ -138,8 +138,7 @@ def outside(names: Iterable[str], words: Sequence[str]) -> int:
         sandbox.make_copy(ROOT, names, folder)
         own = [sys.executable, "-m", "controller.checks.mutants", *words]
         command = sandbox.command(folder, RESULTS.parent, own, root=os.geteuid() == 0)
-        path = os.pathsep.join(str(ROOT / name) for name in ("", "docker", "ansible"))
-        env = {**os.environ, sandbox.INSIDE: made, "PYTHONPATH": path}
+        env = {**os.environ, sandbox.INSIDE: made, "PYTHONPATH": str(ROOT)}
         # Those inside end with this process (unshare --kill-child), and the copy is removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:

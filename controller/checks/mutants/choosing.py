@@ -26,7 +26,7 @@ FOLDERS: Final = {
 }
 """The packages whose decisions are mutated, by the names that --package takes."""
 
-OF_TOOLS: Final = re.compile(r"testing/unit/test_(?:tools|runner)(?:_\w+)?\.py")
+OF_TOOLS: Final = re.compile(r"testing/unit/(?:checks|support|tests)/test_\w+\.py")
 """Tests that read the product as text: an explained mutant, for one, is missing in its list."""
 
 

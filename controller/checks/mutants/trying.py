@@ -193,15 +193,20 @@ class Tests:
         os._exit(code)
 
     def _forget_the_checkout(self) -> None:
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None) or ""
-            place = next(iter(getattr(module, "__path__", [])), file)
+        # First all places: a folder without __init__.py asks the one above it for its own.
+        places = {name: _place_of(module) for name, module in list(sys.modules.items())}
+        for name, place in places.items():
             inside = place.startswith(f"{self.checkout}/") and "/.venv/" not in place
             if inside and name != "__main__":
                 del sys.modules[name]
-        roots = [str(self.copy / name) for name in ("", "docker", "ansible")]
         others = [place for place in sys.path if not _is_of(place, self.checkout)]
-        sys.path[:] = [*roots, *others]
+        sys.path[:] = [str(self.copy), *others]
+
+
+def _place_of(module: object) -> str:
+    """Return the folder of a package, the file of a module, "" for one without either."""
+    file = getattr(module, "__file__", None) or ""
+    return str(next(iter(getattr(module, "__path__", [])), file))
 
 
 def _is_of(place: str, checkout: Path) -> bool:

@@ -39,11 +39,18 @@ RUNNER: Final = "controller/tests/"
 """Its tables name folders, of which it reads nothing."""
 LISTINGS: Final = tuple((f"{RUNNER}worktree.py", name) for name in ("files", "sources"))
 """Functions that list and read the files of this checkout."""
-TOOLS: Final = (RUNNER, "controller/checks/")
+TOOLS: Final = (RUNNER, "controller/checks/", "testing/support/")
 """Modules that start tests and search them; their own tests do not."""
-CONTROLLER: Final = ("docker/", "controller/deploy/")
+CONTROLLER: Final = (
+    "controller/attestation.py",
+    "controller/bootstrap.py",
+    "controller/cluster/",
+    "controller/deploy/",
+)
 """Modules that start playbooks and make keys of whole folders; their tests do neither."""
-PROGRAMS: Final = {"deploy": ("ansible", "docker"), "cluster": ("ansible", "docker")}
+PROGRAMS: Final = dict.fromkeys(
+    ("deploy", "cluster"), ("ansible", "controller/cluster", "controller/deploy", "docker")
+)
 """Programs at the top, and the folders of the files that they start."""
 ANY: Final = "*"
 """The target of a test that may read every file."""
@@ -190,7 +197,7 @@ class _Repository:
 def _is_started(starter: str, name: str) -> bool:
     """Whether a module does not depend on a file that it names, as it starts it or counts it."""
     if starter.startswith(CONTROLLER):
-        return not name.startswith("docker/")
+        return not name.startswith(("controller/", "docker/"))
     return starter.startswith(TOOLS) and _TEST.search(name) is not None
 
 

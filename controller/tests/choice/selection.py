@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Selection", "report", "scenario_inputs", "select"]
 
 EVERY_DEPLOY: Final = (
+    "ansible/on_host/",
     "controller/deploy/",
     "ansible/inventories/production-",
     "ansible/playbooks/",

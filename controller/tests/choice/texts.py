@@ -19,18 +19,14 @@ if TYPE_CHECKING:
 
     from controller.tests.choice.paths import Index
 
-ROOTS: Final = ("", "docker/", "ansible/")
-"""Folders that are on the path of modules, as prefixes of a file's name."""
 KINDS: Final = (".t", ".sh", ".j2", ".yml")
 """Files, beside Python, of which the text is read."""
 ROLES: Final = "ansible/roles/"
 INVENTORIES: Final = "ansible/inventories/"
 VARIABLES: Final = re.compile(r"(?:defaults|vars)/.+\.yml")
 
-_TOPS = "hgfleet|hgext|testing|docker|ansible|docs"
-_MODULE = re.compile(
-    r"\b(?:hgfleet|hgext|testing|bootstrap|localcluster|deploy)(?:\.[A-Za-z_]\w*)+"
-)
+_TOPS = "hgfleet|hgext|controller|testing|docker|ansible|docs"
+_MODULE = re.compile(r"\b(?:hgfleet|hgext|controller|testing)(?:\.[A-Za-z_]\w*)+")
 _FROM = re.compile(r"\bfrom +([a-z_]\w*(?:\.\w+)*) +import +\(?([\w, ]+)")
 _PATH = re.compile(rf"\b(?:{_TOPS})/[\w./-]*\w")
 _FROM_TOP = re.compile(rf"(?:(?<![\w/.\-])|(?<=TOP/)|(?<=ROOT/))(?:{_TOPS})/[\w./-]*\w")
@@ -101,15 +97,11 @@ def _joined(folder: str, path: str) -> str:
 
 def module_names(files: Iterable[str]) -> dict[str, str]:
     """Return the dotted name of every Python file: `hgfleet.web` is hgfleet/web/__init__.py."""
-    result = {}
-    for file in files:
-        if not file.endswith(".py"):
-            continue
-        for root in ROOTS:
-            if file.startswith(root):
-                dotted = file.removeprefix(root).removesuffix(".py").replace("/", ".")
-                result[dotted.removesuffix(".__init__")] = file
-    return result
+    return {
+        file.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): file
+        for file in files
+        if file.endswith(".py")
+    }
 
 
 def files_of(dotted: str, modules: Mapping[str, str]) -> Iterator[str]:

@@ -32,7 +32,7 @@ def trusted(value: Any) -> Any:
 
 
 def template(value: Any, **variables: Any) -> Any:
-    given = {"playbook_dir": "/site", "ansible_check_mode": False, **variables}
+    given = {"playbook_dir": "/site/internal", "ansible_check_mode": False, **variables}
     return Templar(DataLoader(), given).template(trusted(value))
 
 
@@ -84,10 +84,14 @@ def tasks(book: str) -> list[dict[str, Any]]:
 
 
 def test_nothing_is_stopped_or_restored_again_on_a_host_that_has_its_repositories() -> None:
-    commands = [one for one in tasks("restored_host.yml") if "ansible.builtin.command" in one]
+    commands = [
+        one for one in tasks("internal/restored_host.yml") if "ansible.builtin.command" in one
+    ]
     assert len(commands) == 4
     assert {one["when"] for one in commands} == {"__restore_step == 'begun'"}
-    (begin, *_, end) = [one for one in tasks("restored_host.yml") if "restore_mark.yml" in str(one)]
+    (begin, *_, end) = [
+        one for one in tasks("internal/restored_host.yml") if "restore_mark.yml" in str(one)
+    ]
     assert begin["vars"] == {"restore_step": "begun"}
     assert end["vars"] == {"restore_step": "restored"}
 
@@ -95,7 +99,8 @@ def test_nothing_is_stopped_or_restored_again_on_a_host_that_has_its_repositorie
 def test_a_restore_ends_with_a_deploy_by_the_operator() -> None:
     for book in ("restore.yml", "restore-primary.yml"):
         plays = yaml.safe_load((ROOT / "ansible/playbooks" / book).read_text())
-        books = [one.get("ansible.builtin.import_playbook", "") for one in plays]
+        names = [one.get("ansible.builtin.import_playbook", "") for one in plays]
+        books = [name.removeprefix("") for name in names]
         assert books[-1] == "restore_ended.yml"
         assert not [name for name in books if name.endswith("site.yml")]
         # The lock comes behind the checks, and before the first change.

@@ -117,7 +117,7 @@ with lock.undisturbed("tests that are killed"):
     print("marked", flush=True)
     sys.stdin.read()
 """
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "docker")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-c", script],
         env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller import bootstrap
+from controller import bootstrap, entry
 from controller.cluster import cli, client, cluster, images, lock, marks, release, settings
 from controller.cluster.settings import Settings
 
@@ -50,7 +50,11 @@ def test_an_old_python_is_refused_in_a_sentence(name: str, version: str) -> None
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", pretend], capture_output=True, text=True, check=False
+        [sys.executable, "-c", pretend],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=bootstrap.ROOT,
     )
 
     assert done.returncode == 1
@@ -59,9 +63,13 @@ def test_an_old_python_is_refused_in_a_sentence(name: str, version: str) -> None
     )
 
 
-@pytest.mark.parametrize("name", ENTRY_POINTS)
+@pytest.mark.parametrize("name", [*ENTRY_POINTS, "controller/__init__.py", "controller/entry.py"])
 def test_an_old_python_can_at_least_read_the_refusal(name: str) -> None:
     ast.parse((bootstrap.ROOT / name).read_text(), feature_version=(3, 7))
+
+
+def test_the_commands_and_the_environment_need_the_same_python() -> None:
+    assert entry.OLDEST == bootstrap.OLDEST_PYTHON
 
 
 @pytest.fixture

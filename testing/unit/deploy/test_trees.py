@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
     top = tmp_path / "checkout"
-    for name in ("ansible/playbooks", "ansible/plugins", "controller/deploy", "hgfleet"):
+    for name in ("ansible/playbooks", "ansible/plugins", "ansible/on_host", "hgfleet"):
         (top / name).mkdir(parents=True)
     (top / "ansible/roles/web/molecule").mkdir(parents=True)
     (top / "ansible.cfg").write_text("[defaults]\n")

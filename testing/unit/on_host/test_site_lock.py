@@ -105,7 +105,7 @@ def test_of_many_controllers_at_once_one_gets_the_lock(folder: Path) -> None:
         asked = json.dumps(ask("take", str(number), f"checkout {number}"))
         command = [sys.executable, "-c", code, str(folder), asked]
         done = subprocess.run(
-            command, cwd=ROOT / "controller/deploy", capture_output=True, check=True
+            command, cwd=ROOT / "ansible/on_host", capture_output=True, check=True
         )
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer

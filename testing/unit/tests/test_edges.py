@@ -57,7 +57,7 @@ POLICIES: Final = sorted(path.name for path in (ROOT / "hgfleet/policies").glob(
 
 # Tests that read files of a role.
 OF_ROLE: Final = {
-    "ssh": ("templates/keys.toml.j2", {"test_ssh_keys_config.py"}),
+    "ssh": ("templates/keys.toml.j2", {"test_keys_config.py"}),
     "web": ("defaults/main.yml", {"test_filter_variables.py"}),
     "replication": ("templates/nats.conf.j2", {"test_broker_permissions.py"}),
 }

@@ -10,13 +10,13 @@ from controller.tests.choice.selection import select
 
 FILES = {
     "ansible.cfg": "",
-    "deploy": "#!/usr/bin/env python3\nfrom deploy import cli\n",
+    "deploy": "#!/usr/bin/env python3\nentry.run('deploy', 'controller.deploy.cli')\n",
     "controller/deploy/cli.py": "BOOKS = ROOT / 'ansible/playbooks'\n",
     "controller/deploy/survey.py": "x = run(['-m', 'hgfleet', 'acme'])\n",
     "ansible/inventories/small/group_vars/all/web.yml": "",
     "ansible/inventories/small/hosts.yml": "",
     "ansible/plugins/filter/rotation.py": "from ansible.errors import AnsibleFilterError\n",
-    "ansible/playbooks/roll/ready.yml": "  cmd: ../../deploy/look.py 3\n  # testing/unit/x.py\n",
+    "ansible/playbooks/roll/ready.yml": "  cmd: ../../on_host/look.py 3\n  # testing/unit/x.py\n",
     "ansible/on_host/look.py": "",
     "ansible/roles/web/tasks/main.yml": "    src: nginx.conf.j2\n",
     "ansible/roles/web/tasks/absent.yml": "  import_role:\n    name: tls\n",
@@ -47,6 +47,8 @@ FILES = {
     "testing/unit/test_other.py": "",
 }
 TEST = "testing/unit/test_x.py"
+TOP = "from controller.bootstrap import ROOT\n"
+CHECK = "from controller.checks import imports\n"
 ONE = "testing/unit/data/one.json"
 AROUND = {"testing/conftest.py"}
 
@@ -87,26 +89,23 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
         ),
         ("from testing.integration.site import TOP\nx(cwd=TOP)", {SITE}),
         (
-            "from controller.bootstrap import ROOT\n@m.parametrize('n', ['deploy'])\ndef t(n):\n x(ROOT / n)",
+            TOP + "@m.parametrize('n', ['deploy'])\ndef t(n):\n x(ROOT / n)",
             {"controller/bootstrap.py", "deploy"},
         ),
         (
-            "from controller.bootstrap import ROOT\nx(ROOT / 'ansible' / 'roles' / r / 'defaults/main.yml')",
+            TOP + "x(ROOT / 'ansible' / 'roles' / r / 'defaults/main.yml')",
             {"controller/bootstrap.py", "ansible/roles/web/defaults/main.yml"},
         ),
         # Names of lists, also of another file.
         (
             (
-                "from controller.bootstrap import ROOT\nA = ('deploy',)\nB = [*A, 'x']\n"
+                TOP + "A = ('deploy',)\nB = [*A, 'x']\n"
                 "@m.parametrize('n', B)\ndef t(n):\n x(ROOT / n)"
             ),
             {"controller/bootstrap.py", "deploy"},
         ),
         (
-            (
-                "from controller.bootstrap import ROOT\nfrom controller.checks import imports\n"
-                "x(ROOT / imports.PLACE / f'{n}.py')"
-            ),
+            (TOP + CHECK + "x(ROOT / imports.PLACE / f'{n}.py')"),
             {
                 "controller/bootstrap.py",
                 "controller/checks/imports.py",
@@ -115,21 +114,18 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
             },
         ),
         (
-            (
-                "from controller.bootstrap import ROOT\nfrom controller.checks.imports import PLACE\n"
-                "x(ROOT / PLACE / 'quota.py')"
-            ),
+            (TOP + "from controller.checks.imports import PLACE\nx(ROOT / PLACE / 'quota.py')"),
             {"controller/bootstrap.py", "controller/checks/imports.py", "hgext/quota.py"},
         ),
         # A name that is made of itself.
         ("A = [*A]\nfor n in A:\n x(Path(__file__).parent / 'data' / n)", {ONE}),
         # Places that the text does not say.
         (
-            "from controller.bootstrap import ROOT\ndef t(n):\n x(ROOT / n)",
+            TOP + "def t(n):\n x(ROOT / n)",
             {"controller/bootstrap.py", ANY},
         ),
         (
-            "from controller.bootstrap import ROOT\nfrom controller.checks import imports\nimports.problems(ROOT)",
+            TOP + CHECK + "imports.problems(ROOT)",
             {"controller/bootstrap.py", "controller/checks/imports.py", ANY},
         ),
         (
@@ -231,6 +227,6 @@ def test_a_plugin_refers_to_the_settings_of_ansible_and_to_no_other_plugin() -> 
 
 
 def test_a_test_that_may_read_any_file_is_chosen_but_for_prose() -> None:
-    sources = {**FILES, TEST: "from controller.bootstrap import ROOT\ndef t(n):\n x(ROOT / n)"}
+    sources = {**FILES, TEST: TOP + "def t(n):\n x(ROOT / n)"}
     for changed, expected in (("hgext/new.py", (TEST,)), ("docs/x.md", ()), ("x.json", (TEST,))):
         assert select([changed], sources, set(sources), {}).chosen["unit"] == expected

@@ -20,11 +20,13 @@ CARRIED = {
 INVENTORIES = "testing/roles/inventory/"
 VARIABLES = "ansible/inventories/cluster/group_vars/all/"
 SOURCES = {
-    "ansible/site.yml": "- ansible.builtin.import_playbook: playbooks/preflight.yml\n",
-    "ansible/playbooks/internal/preflight.yml": "  import_tasks: tasks/port.yml\n  cmd: ../deploy/mark.py",
+    "ansible/site.yml": "- ansible.builtin.import_playbook: playbooks/internal/preflight.yml\n",
+    "ansible/playbooks/internal/preflight.yml": (
+        "  import_tasks: tasks/port.yml\n  cmd: ../../on_host/mark.py"
+    ),
     "ansible/playbooks/internal/tasks/port.yml": "",
     "ansible/playbooks/promote.yml": "",
-    "controller/deploy/mark.py": "",
+    "ansible/on_host/mark.py": "",
     "controller/deploy/roll.py": "",
     "ansible/roles/acme/tasks/main.yml": "",
     "ansible/roles/tls/tasks/main.yml": "",
@@ -72,7 +74,7 @@ def scenarios(file: str) -> set[str]:
         # Playbooks that site.yml imports, and their scripts.
         ("ansible/playbooks/internal/preflight.yml", EVERY),
         ("ansible/playbooks/internal/tasks/port.yml", EVERY),
-        ("controller/deploy/mark.py", EVERY),
+        ("ansible/on_host/mark.py", EVERY),
         ("ansible/playbooks/promote.yml", set()),
         ("controller/deploy/roll.py", set()),
         # Scenarios that carry the role, or a role that needs it.
