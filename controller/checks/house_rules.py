@@ -8,10 +8,11 @@ inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templ
 Likewise `ignore_errors` and linters switched off by a comment. The result of a task has a name with
 `__`: it stays for the plays after it, whose preflight takes other names for variables of a role.
 
-The packages of hgfleet import each other in one direction (`imports.py`), and modules and functions
-are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may run at
-the same time share nothing (`sharing.py`). Programs that Ansible sends to hosts import nothing of
-ours (`host_programs.py`).
+The packages of hgfleet import each other in one direction (`imports.py`), the parts of controller/
+too, and no two modules of controller/ or testing/ each other (`controller_imports.py`). Modules and
+functions are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may
+run at the same time share nothing (`sharing.py`). Programs that Ansible sends to hosts import
+nothing of ours (`host_programs.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from controller.checks import host_programs, imports, lengths, sharing
+from controller.checks import controller_imports, host_programs, imports, lengths, sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,7 +115,7 @@ def template_problems(text: str) -> Iterator[tuple[int, str]]:
 def check(top: Path) -> list[str]:
     """Check a repository; returns a line per problem, and fails if there is nothing to check."""
     result = [*imports.problems(top), *lengths.problems(top), *sharing.problems(top)]
-    result += host_programs.problems(top)
+    result += [*controller_imports.problems(top), *host_programs.problems(top)]
     count = 0
     for folder in ("tasks", "handlers"):
         for path in sorted(top.glob(f"ansible/roles/*/{folder}/**/*.yml")):
