@@ -1,7 +1,7 @@
 """What tests of every tier share.
 
-Conventions: one file per module of the package (`testing/unit/test_<module>.py`), names that say
-what is true (`test_a_disabled_person_has_no_keys`), no bare sleep (`wait_for`), no network in unit
+Conventions: one file per module (`testing/unit/<package>/test_<module>.py`), names that say what is
+true (`test_a_disabled_person_has_no_keys`), no bare sleep (`wait_for`), no network in unit
 tests, and nothing written outside `tmp_path`.
 """
 

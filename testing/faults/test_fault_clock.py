@@ -2,7 +2,7 @@
 
 Containers share the machine's clock, so a program is told another time (libfaketime of the client
 host, the same Debian): the real lookup, against the real servers, as its real user. The decisions
-are in `testing/unit/directory/test_sync_check.py` and `test_ssh_certificate.py`.
+are in `testing/unit/directory/test_sync_check.py` and `testing/unit/ssh/test_certificate.py`.
 """
 
 from __future__ import annotations

@@ -26,5 +26,5 @@ def test_an_exception_is_described_in_a_line_with_its_innermost_calls() -> None:
     assert text.startswith("ValueError: several lines and more ")
     assert "\n" not in text
     assert len(text) < 700
-    assert text.count("test_web_journal.py:") == 4
+    assert text.count("test_journal.py:") == 4
     assert journal.described(KeyError("x")) == "KeyError: 'x'"
