@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from controller.deploy.run import Site
 
 FOLDER = run.PLAYBOOKS / "roll"
+RECORD = run.INTERNAL / "record.yml"
+"""The step of a roll that site.yml takes too, and no person."""
+
 CHECKS = 4
 """Checks of hosts whose only problems pass by themselves.
 
@@ -28,11 +31,16 @@ VERDICT_TASK = "Host may be put back"
 """The task of playbooks/roll/check.yml whose output is what `check` prints."""
 
 
+def path_of(name: str) -> Path:
+    """Return the playbook of a step of the roll."""
+    return RECORD if name == RECORD.stem else FOLDER / f"{name}.yml"
+
+
 def play(
     site: Site, name: str, hosts: Sequence[str], variables: Mapping[str, Any]
 ) -> tuple[int, Path]:
     """Run a playbook of the roll on these hosts; return the exit code and the log."""
-    book = FOLDER / f"{name}.yml"
+    book = path_of(name)
     command = site.playbook(book, "--limit", decide.limit_to(hosts))
     command += ["--extra-vars", json.dumps(variables)]
     log = run.new_log(site, book.stem)

@@ -208,7 +208,8 @@ class Roll:
             code, log = books.play(self.site, name, hosts, given)
         if code == 0:
             return ""
-        return f"playbooks/roll/{name}.yml failed; the whole run is in {log.relative_to(ROOT)}"
+        book = books.path_of(name).relative_to(run.PLAYBOOKS)
+        return f"playbooks/{book} failed; the whole run is in {log.relative_to(ROOT)}"
 
     def _take_back(self, batch: Batch, problem: str) -> None:
         """Bring a batch to what it had, check it, put it back; raise DeployError in any case."""

@@ -33,7 +33,9 @@ def run(
         (folder / host).mkdir()
         (folder / host / "epoch.json").write_text(json.dumps({"epoch": epoch, "primary": primary}))
     file = f"{folder}/{{{{ item }}}}/epoch.json"
-    return play(inventory(folder, groups, away), "primary.yml", {"__primary_file": file}, *options)
+    return play(
+        inventory(folder, groups, away), "internal/primary.yml", {"__primary_file": file}, *options
+    )
 
 
 @pytest.mark.parametrize("limit", ["hgweb1", "broker1", "all"])

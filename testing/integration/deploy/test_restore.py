@@ -113,20 +113,20 @@ def test_mirrors_that_have_more_than_the_backup_refuse_the_restore(site: Site) -
     )
     program.chmod(0o755)
     asked = {"__restore_step": "begun", "__restore_hgfleet": str(program)}
-    code, told = site.play("restore_beyond.yml", **asked)
+    code, told = site.play("internal/restore_beyond.yml", **asked)
     assert code != 0
     assert "Mirrors have more than the backup: hgweb1: tool has pushes 4 after the backup" in told
     assert "restore-primary.yml" in told
-    code, told = site.play("restore_beyond.yml", **asked, restore_accept_loss=["tool@4"])
+    code, told = site.play("internal/restore_beyond.yml", **asked, restore_accept_loss=["tool@4"])
     assert code == 0, told
     assert "hgweb1: gone was deleted after the backup" in told
     code, told = site.play(
-        "restore_beyond.yml", **asked, restore_accept_loss=["tool@4"], away=["hgweb2"]
+        "internal/restore_beyond.yml", **asked, restore_accept_loss=["tool@4"], away=["hgweb2"]
     )
     assert code != 0
     assert "These mirrors do not tell what they have: hgweb2 (" in told
     given = {"restore_accept_loss": ["tool@4"], "restore_without": ["hgweb2"]}
-    code, told = site.play("restore_beyond.yml", **asked, **given, away=["hgweb2"])
+    code, told = site.play("internal/restore_beyond.yml", **asked, **given, away=["hgweb2"])
     assert code == 0, told
 
 
@@ -148,17 +148,17 @@ def test_a_restored_host_gets_the_tokens_of_the_newest_generation(site: Site) ->
         "__documents_place": f"{site.folder}/{{{{ inventory_hostname }}}}",
         "__documents_owner": getpass.getuser(),
     }
-    code, told = site.play("restore_documents.yml", **given)
+    code, told = site.play("internal/restore_documents.yml", **given)
     assert code == 0, told
     assert (site.folder / "hg1" / name).read_text() == newest
     assert "gave no document" not in told
     # The newest is its own now, and a mirror that is away changes nothing.
-    code, told = site.play("restore_documents.yml", **given, away=["hgweb2"])
+    code, told = site.play("internal/restore_documents.yml", **given, away=["hgweb2"])
     assert code == 0, told
     assert "These hosts gave no document: hgweb2 (tokens: " in told
     assert (site.folder / "hg1" / name).read_text() == newest
     document(site.folder / "hgweb1" / name, "other", 9)
-    code, told = site.play("restore_documents.yml", **given)
+    code, told = site.play("internal/restore_documents.yml", **given)
     assert code != 0
     assert "have different versions of it with generation 1.9" in told
     assert (site.folder / "hg1" / name).read_text() == newest
