@@ -1,10 +1,12 @@
-"""Direction of imports between the packages of hgfleet, and circles between its modules.
+"""Direction of imports between the packages of hgfleet and their rooms, and circles of modules.
 
     core <- {directory, policies, hg <- pushlog, objectstore, admission} <- registry
          <- {{auth, backup} <- selfservice <- ssh, auth <- web, storage, bundles <- steering,
              {auth, storage, bundles} <- replication <- webhooks} <- hgext
     {backup, replication} <- integrity; {hg, objectstore} <- probes;
     {integrity, steering, probes, ssh, web} <- monitoring; core <- {acme, logs}
+
+The rooms of a large package, which are the folders in it, have an order of their own (`ROOMS`).
 
 Imports for types alone and imports inside functions count too: a reader has to know both modules
 for either. `hgfleet.cli` may import every part.
@@ -16,7 +18,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 PACKAGE: Final = "hgfleet"
@@ -48,13 +50,74 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The packages right below each package. A package may import all that is below it."""
 
+BESIDE: Final = "."
+"""The modules of a package that lie beside its rooms, but for those that the order names."""
+
+ROOMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "backup": {
+        "record": (),
+        "states": (),
+        "restic": ("record",),
+        "point": (),
+        "run": ("point", "restic", "states"),
+        "restores": ("run",),
+        BESIDE: ("restores",),
+    },
+    "bundles": {
+        "decide": (),
+        "hg": ("decide",),
+        "stores": ("decide",),
+        "steps": ("hg", "stores"),
+        BESIDE: ("steps",),
+    },
+    "core": {BESIDE: (), "daemons": (BESIDE,)},
+    "hg": {"sessions": (), BESIDE: ("sessions",)},
+    "registry": {
+        "owned_files": (),
+        "model": (),
+        "dynamic": ("owned_files", "model"),
+        "provision": ("dynamic",),
+        BESIDE: ("provision",),
+    },
+    # The primary and a mirror know each other only by what lies below both.
+    "replication": {
+        "protocol": (),
+        "repositories": ("protocol",),
+        "documents": ("repositories",),
+        "terms": ("documents",),
+        "source": ("terms",),
+        "primary": ("source",),
+        "mirror": ("source",),
+        "promotion": ("primary", "mirror"),
+        "events": ("repositories",),
+        BESIDE: ("promotion", "events"),
+    },
+    "ssh": {"keys": (), "session": (), BESIDE: ("keys", "session")},
+    "web": {
+        "http": (),
+        "pushlog": ("http",),
+        "engine": ("pushlog",),
+        "rendering": ("engine",),
+        "requests": ("rendering",),
+        "index": ("requests",),
+        BESIDE: ("index",),
+    },
+}
+"""Of each package with rooms: the rooms, or modules beside them, right below each room."""
+
 LOOSE: Final = frozenset({"__init__", "__main__", "cli"})
 """Modules that lie beside the packages."""
 
 
-def allowed(part: str) -> set[str]:
-    """Return the packages that a package may import, itself included."""
-    return {part}.union(*(allowed(below) for below in BELOW[part]))
+def allowed(part: str, below: Mapping[str, tuple[str, ...]] = BELOW) -> set[str]:
+    """Return the packages, or rooms, that one of them may import, itself included."""
+    return {part}.union(*(allowed(under, below) for under in below[part]))
+
+
+def room_of(module: str, order: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the room of a module, or its own name where the order names it."""
+    name, _, rest = ".".join(module.split(".")[2:]).partition(".")
+    return name if rest or name in order else BESIDE
 
 
 def imports(text: str, modules: set[str]) -> Iterator[tuple[int, str]]:
@@ -94,6 +157,7 @@ def problems(top: Path) -> list[str]:
                 for line, name in found
                 if name != PACKAGE and name.split(".")[1] not in below
             ]
+            result += [f"{path}:{line}: {text}" for line, text in _of_rooms(module, part, found)]
     for path in sorted((top / "hgext").glob("*.py")):
         result += [
             f"{path}:{line}: an extension imports {name}; it may import the packages of hgfleet"
@@ -104,6 +168,22 @@ def problems(top: Path) -> list[str]:
         f"{top / PACKAGE}: a circle of imports: {' -> '.join(one)}" for one in circles(graph)
     ]
     return result
+
+
+def _of_rooms(
+    module: str, part: str, found: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    """Yield what is wrong with the room of a module and with its imports from other rooms."""
+    order = ROOMS.get(part, {BESIDE: ()})
+    room = room_of(module, order)
+    if room not in order:
+        yield 1, f"the room {part}.{room} has no place in the order of imports"
+        return
+    below = allowed(room, order)
+    for line, name in found:
+        if name.startswith(f"{PACKAGE}.{part}.") and room_of(name, order) not in below:
+            may = ", ".join(sorted(below - {BESIDE}))
+            yield line, f"the room {part}.{room} imports {name}; it may import {may}"
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

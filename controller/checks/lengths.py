@@ -1,8 +1,9 @@
-"""Lengths of modules and functions, so that each is read in a few minutes."""
+"""Lengths of modules and functions, so that each is read in a few minutes, and of folders."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,11 +14,30 @@ MODULE: Final = 400
 FUNCTION: Final = 60
 """Lines at most, docstring and comments included."""
 
+ROOM: Final = 25
+"""Modules at most in a folder of the product, so that its list says where something is decided."""
+
+PRODUCT: Final = ("hgfleet", "hgext", "controller")
+
 FOLDERS: Final = ("hgfleet", "hgext", "docker", "ansible", "controller")
 
 
 def problems(top: Path) -> list[str]:
-    """Return a line for each module and each function that is too long."""
+    """Return a line for each module, each function and each folder that is too long."""
+    return [*too_full(top), *_too_long(top)]
+
+
+def too_full(top: Path) -> list[str]:
+    """Return a line for each folder of the product with too many modules."""
+    counts = Counter(path.parent for name in PRODUCT for path in (top / name).rglob("*.py"))
+    return [
+        f"{folder}: got {count} modules, expected at most {ROOM}; make rooms of it by subject"
+        for folder, count in sorted(counts.items())
+        if count > ROOM
+    ]
+
+
+def _too_long(top: Path) -> list[str]:
     return [
         f"{path}:{line}: {text}"
         for folder in FOLDERS

@@ -1,7 +1,8 @@
-"""The direction of imports, and circles."""
+"""The direction of imports between packages and their rooms, and circles."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,82 @@ def test_a_loose_module_and_an_unknown_package_are_found(tmp_path: Path) -> None
     found = imports.problems(package(tmp_path, hgfleet__keys="", hgfleet__other__x=""))
     assert any("keys.py:1: a module beside the packages" in line for line in found)
     assert any("the package other has no place" in line for line in found)
+
+
+def test_rooms_import_each_other_in_their_order(tmp_path: Path) -> None:
+    top = package(
+        tmp_path,
+        hgfleet__web__http__pages="",
+        hgfleet__web__engine__hgweb="from hgfleet.web.http import pages",
+        hgfleet__web__app="from hgfleet.web.engine import hgweb\nimport hgfleet.web.http.pages",
+        hgfleet__backup__record="",
+        hgfleet__backup__restic__prune="from hgfleet.backup import record",
+    )
+    assert not imports.problems(top)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "reason"),
+    [
+        (
+            "web__http__pages",
+            "from hgfleet.web.engine import hgweb",
+            "the room web.http imports hgfleet.web.engine.hgweb; it may import http",
+        ),
+        (
+            "web__http__pages",
+            "from hgfleet.web.app import application",
+            "the room web.http imports hgfleet.web.app; it may import http",
+        ),
+        (
+            "replication__primary__relay",
+            "def f():\n    from hgfleet.replication.mirror import places",
+            (
+                "the room replication.primary imports hgfleet.replication.mirror.places; "
+                "it may import documents, primary, protocol, repositories, source, terms"
+            ),
+        ),
+        ("web__hall__x", "", "the room web.hall has no place in the order of imports"),
+    ],
+)
+def test_a_room_out_of_order_is_found(tmp_path: Path, of: str, text: str, reason: str) -> None:
+    others = dict.fromkeys(
+        (
+            "hgfleet__web__engine__hgweb",
+            "hgfleet__web__app",
+            "hgfleet__replication__mirror__places",
+        ),
+        "",
+    )
+    top = package(tmp_path, **others | {f"hgfleet__{of}": text})
+    (problem,) = imports.problems(top)
+    line = text.count("\n") + 1
+    assert problem == f"{top}/hgfleet/{of.replace('__', '/')}.py:{line}: {reason}"
+
+
+def test_every_room_of_the_order_is_there() -> None:
+    missing = [
+        f"{part}.{room}"
+        for part, order in imports.ROOMS.items()
+        for room in order
+        if room != imports.BESIDE
+        and not (ROOT / f"hgfleet/{part}/{room}/__init__.py").is_file()
+        and not (ROOT / f"hgfleet/{part}/{room}.py").is_file()
+    ]
+    assert not missing
+
+
+def test_the_documentation_names_the_rooms_from_the_highest_down() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    table = text.partition("| rooms of | highest first |")[2].partition("\n\n")[0]
+    named = {
+        part: re.findall(r"`(\w+)`:", rooms)
+        for part, rooms in re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+    }
+    for part, order in imports.ROOMS.items():
+        below = ROOT / "hgfleet" / part
+        rooms = {room for room in order if room != imports.BESIDE and (below / room).is_dir()}
+        assert set(named[part]) == rooms
+        for place, room in enumerate(named[part]):
+            assert not imports.allowed(room, order).intersection(named[part][:place]), room
+    assert set(named) == set(imports.ROOMS)

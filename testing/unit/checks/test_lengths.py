@@ -1,4 +1,4 @@
-"""The lengths of modules and functions."""
+"""The lengths of modules and functions, and the number of modules of a folder."""
 
 from __future__ import annotations
 
@@ -28,3 +28,14 @@ def test_every_folder_with_python_code_is_measured(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text("\n" * 500)
     assert len(lengths.problems(tmp_path)) == len(lengths.FOLDERS)
+
+
+def test_a_folder_with_too_many_modules_is_found(tmp_path: Path) -> None:
+    room = tmp_path / "hgfleet/web/http"
+    room.mkdir(parents=True)
+    for number in range(lengths.ROOM):
+        (room / f"part{number}.py").touch()
+    assert not lengths.too_full(tmp_path)
+    (room / "more.py").touch()
+    (problem,) = lengths.too_full(tmp_path)
+    assert problem == (f"{room}: got 26 modules, expected at most 25; make rooms of it by subject")
