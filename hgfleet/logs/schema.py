@@ -29,6 +29,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "seconds": "duration of the event",
     "bytes": "bytes that a session has written, or of the body of an answer",
     "changesets": "number of changesets; whether a request asked for changesets (web worker)",
+    "pushes": "number of pushes that terms of a release before gave up",
     "problems": "number of problems that policies found",
     "policies": "each policy and how long it took, in seconds",
     "protocol": "`ssh` or `https`",

@@ -81,11 +81,9 @@ class Relay:
     ) -> None:
         self.settings, self.say = settings, say
         self.members = Members(settings.mirrors, settings.lease_seconds)
-        self.shown = Shown()
-        self.sessions = Sessions()
+        self.shown, self.sessions = Shown(), Sessions()
         self.queue = outbox.Queue()
-        self.problems = Problems(settings.terms, say)
-        self.refusals = Refusals(say)
+        self.problems, self.refusals = Problems(settings.terms, say), Refusals(say)
         self.positions = Positions(settings.positions)
         self.broker = Broker(
             settings,

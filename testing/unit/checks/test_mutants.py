@@ -237,7 +237,8 @@ def test_a_class_explains_its_methods_and_no_other_class() -> None:
 
 def test_an_explanation_of_nothing_or_without_a_reason_is_a_problem() -> None:
     entries = explained.read(
-        '[[explained]]\nfile = "hgfleet/backup/restic/prune.py"\nchange = "3 -> 5"\nreason = "equal"\n'
+        '[[explained]]\nfile = "hgfleet/backup/restic/prune.py"\n'
+        'change = "3 -> 5"\nreason = "equal"\n'
     )
     short, stale = explained.problems(entries, SOURCES)
     assert "got the reason 'equal'" in short

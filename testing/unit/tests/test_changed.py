@@ -22,15 +22,15 @@ SOURCES = {
     "hgfleet/core/errors.py": "",
     "hgfleet/web/__init__.py": "",
     "hgfleet/web/app.py": "from hgfleet.core import errors\nfrom . import wire",
-    "hgfleet/web/requests/wire.py": "import json",
-    "hgfleet/ssh/session/shell.py": "from hgfleet.core.errors import X",
-    "hgext/access.py": "from hgfleet.ssh.session import shell",
+    "hgfleet/web/wire.py": "import json",
+    "hgfleet/ssh/shell.py": "from hgfleet.core.errors import X",
+    "hgext/access.py": "from hgfleet.ssh import shell",
     "controller/bootstrap.py": "",
     "controller/cluster/images.py": "import bootstrap",
     "testing/conftest.py": "",
     "testing/unit/test_app.py": "from hgfleet.web import app",
-    "testing/unit/test_wire.py": "def test():\n    from hgfleet.web.requests.wire import x",
-    "testing/unit/test_shell.py": "from hgfleet.ssh.session import shell",
+    "testing/unit/test_wire.py": "def test():\n    from hgfleet.web.wire import x",
+    "testing/unit/test_shell.py": "from hgfleet.ssh import shell",
     "testing/unit/test_images.py": "from controller.cluster import images",
     "testing/unit/test_roles.py": "ROLES = ROOT / 'ansible/roles'",
     "testing/integration/conftest.py": "from testing.integration.site import Site",
@@ -89,7 +89,7 @@ def test_a_module_refers_to_what_it_imports_and_the_packages_around_it() -> None
         "hgfleet/web/app.py",
         "testing/conftest.py",
     }
-    assert {"hgfleet/core/errors.py", "hgfleet/web/requests/wire.py"} <= graph["hgfleet/web/app.py"]
+    assert {"hgfleet/core/errors.py", "hgfleet/web/wire.py"} <= graph["hgfleet/web/app.py"]
 
 
 def test_what_only_type_checkers_import_does_not_count() -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_python_yet_refers_to_nothing() -> None:
     ("file", "expected"),
     [
         (
-            "hgfleet/web/requests/wire.py",
+            "hgfleet/web/wire.py",
             {
                 "unit": {"test_app.py", "test_wire.py"},
                 "integration": {"test_serve.py"},
@@ -184,16 +184,16 @@ def test_a_change_chooses_what_can_tell_of_it(file: str, expected: dict[str, set
 
 def test_a_removed_module_chooses_what_still_imports_it() -> None:
     sources = {
-        name: text for name, text in SOURCES.items() if name != "hgfleet/web/requests/wire.py"
+        name: text for name, text in SOURCES.items() if name != "hgfleet/web/wire.py"
     }
-    found = select(["hgfleet/web/requests/wire.py"], sources, sources, CARRIED)
+    found = select(["hgfleet/web/wire.py"], sources, sources, CARRIED)
     assert "testing/unit/test_wire.py" in found.chosen["unit"]
 
 
 def test_what_is_left_out_is_said_with_its_reason() -> None:
-    files = ["hgfleet/web/requests/wire.py"]
+    files = ["hgfleet/web/wire.py"]
     text = report(select(files, SOURCES, NAMES, CARRIED), files, "not on main", list(tiers.TIERS))
-    assert "1 changed file (not on main):\n  hgfleet/web/requests/wire.py\n" in text
+    assert "1 changed file (not on main):\n  hgfleet/web/wire.py\n" in text
     assert "runs      roles        web\n" in text
     assert "left out  unit         3 of 5 files: they use nothing that changed" in text
     assert "left out  roles        6 of 7 scenarios: of other roles" in text
