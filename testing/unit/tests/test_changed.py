@@ -183,9 +183,7 @@ def test_a_change_chooses_what_can_tell_of_it(file: str, expected: dict[str, set
 
 
 def test_a_removed_module_chooses_what_still_imports_it() -> None:
-    sources = {
-        name: text for name, text in SOURCES.items() if name != "hgfleet/web/wire.py"
-    }
+    sources = {name: text for name, text in SOURCES.items() if name != "hgfleet/web/wire.py"}
     found = select(["hgfleet/web/wire.py"], sources, sources, CARRIED)
     assert "testing/unit/test_wire.py" in found.chosen["unit"]
 
