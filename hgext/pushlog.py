@@ -107,7 +107,6 @@ configitem(b"hgfleet", b"fences", default=b"")
 configitem(b"hgfleet", b"unconfirmed", default=b"")
 configitem(b"hgfleet", b"unconfirmed-wait", default=20)
 configitem(b"hgfleet", b"epoch", default=b"")
-configitem(b"hgfleet", b"applied-record", default=None)
 configitem(b"hgfleet", b"durable", default=True)
 
 _CATEGORY = b"pushlog"
@@ -183,7 +182,7 @@ def _record(repo: Any, transaction: Any) -> None:
     if state.strips:
         return
     changes = state.given or (("push", facts.of_transaction(repo, transaction)),)
-    line = shared.applied_record(repo)
+    line = state.applied
     if all(change.is_empty for _, change in changes) and line is None and not state.adopts:
         return
     try:

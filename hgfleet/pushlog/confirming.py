@@ -20,11 +20,10 @@ def hold(repo: Any) -> Held | None:
     does not sync, or leaves the sync to the replication. Raises Abort.
     """
     ui, lock = repo.ui, repo.currentwlock() or repo.currentlock()
-    # A mirror syncs once for many records, before it reports that it shows them.
-    is_applied = shared.applied_record(repo) is not None
-    if lock is None or is_applied or not ui.configbool(b"hgfleet", b"durable"):
-        return None
     state = shared.of(repo)
+    # A mirror syncs once for many records, before it reports that it shows them.
+    if lock is None or state.applied or not ui.configbool(b"hgfleet", b"durable"):
+        return None
     held = state.held
     if held is None or not held.is_of(lock):
         try:

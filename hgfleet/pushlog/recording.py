@@ -64,7 +64,8 @@ def lines(
 
 def check(repo: Any) -> None:
     """Refuse a transaction of a repository whose store changed without a record."""
-    if shared.applied_record(repo) or shared.of(repo).is_repair:
+    state = shared.of(repo)
+    if state.applied or state.is_repair:
         # The replication compares the heads itself; the other cases are an operator's repair.
         return
     if (told := foreign(repo)) is None:

@@ -108,9 +108,7 @@ def _takes_changes(repo: Any) -> bool:
     ui = repo.ui
     is_logged = ui.configbool(b"hgfleet", b"pushlog") and ui.config(b"hgfleet", b"path")
     return bool(is_logged) and not (
-        shared.applied_record(repo)
-        or ui.config(b"hgfleet", b"replica-of")
-        or writable.fence(ui, 0.0)
+        shared.of(repo).applied or ui.config(b"hgfleet", b"replica-of") or writable.fence(ui, 0.0)
     )
 
 

@@ -39,6 +39,9 @@ class Shared:
     completes: bool = False
     """The intent of a removal is the one of this process: transactions leave it alone."""
 
+    applied: bytes | None = None
+    """The line of the primary's log that a mirror applies; None in any other transaction."""
+
     adopts: bool = False
     """The next transaction records the adoption of a repository that is older than its log."""
 
@@ -77,9 +80,3 @@ def of(repo: Any) -> Shared:
         state = Shared()
         setattr(plain, _NAME, state)
     return state
-
-
-def applied_record(repo: Any) -> bytes | None:
-    """Return the line of the primary's log that a mirror applies, None in any other transaction."""
-    line: bytes | None = repo.ui.config(b"hgfleet", b"applied-record")
-    return line

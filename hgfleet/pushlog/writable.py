@@ -20,7 +20,7 @@ def check(ui: Any, repo: Any, *, is_begun: bool = False) -> None:
     Before a transaction begins, a host that has just started waits until its term is confirmed.
     """
     primary, path = ui.config(b"hgfleet", b"replica-of"), ui.config(b"hgfleet", b"path")
-    if not path or shared.applied_record(repo):
+    if not path or shared.of(repo).applied:
         return
     if sentence := fence(ui, 0.0 if is_begun else ui.configint(b"hgfleet", b"unconfirmed-wait")):
         refuse(repo.ui, f"{text(path)}: nothing was changed: {sentence}", reason="fenced")

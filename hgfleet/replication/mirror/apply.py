@@ -19,7 +19,7 @@ from mercurial.repo import factory
 
 from hgfleet.core import identity
 from hgfleet.hg import repository_settings
-from hgfleet.pushlog import log_file, writing
+from hgfleet.pushlog import log_file, shared, writing
 from hgfleet.pushlog.record import Heads
 from hgfleet.replication.mirror.record_order import Step, decide
 from hgfleet.replication.repositories.errors import DivergedError, MissingError, RemovalError
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Record
 
 LOCK_WAIT_SECONDS: Final = 10
-
-NOT_OF_A_PUSH: Final = "pushlog_stripping"
-"""Attribute of a repository for which the extension `pushlog` makes no record."""
 
 # Extensions of the service that decide about people's pushes, or serve clients.
 _OFF: Final = (
@@ -127,7 +124,7 @@ def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step
         step = next_step(repo, line, record)
         if step is not Step.APPLY:
             return step
-        repo.ui.setconfig(b"hgfleet", b"applied-record", line, b"applier")
+        shared.of(repo).applied = line
         try:
             with repo.transaction(b"replication") as tr:
                 _content(repo, tr, record, data)
@@ -135,7 +132,7 @@ def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step
                 if not _has_push_log(repo):
                     _append(repo, tr, tip_of(repo), [line])
         finally:
-            repo.ui.setconfig(b"hgfleet", b"applied-record", None, b"applier")
+            shared.of(repo).applied = None
     return step
 
 

@@ -153,7 +153,12 @@ def test_a_mirror_leaves_the_sync_to_the_replication(site: PushlogSite, order: P
     site.hg("clone", "-U", site.path("server"), copy, **OPERATOR)
     site.configure("copy")
     happened(order)
-    words = ("--config", f"hgfleet.applied-record={line.decode()}")
+    applies = site.root / "applies.py"
+    applies.write_text(
+        "from hgfleet.pushlog import shared\n"
+        f"def reposetup(ui, repo):\n    shared.of(repo).applied = {line!r}\n"
+    )
+    words = ("--config", f"extensions.applies={applies}")
     site.hg("-R", copy, "bookmark", "-r", "0", "x", *words, **OPERATOR)
     assert site.log("copy").read_bytes() == site.log().read_bytes()
     assert happened(order) == ["told"]

@@ -250,12 +250,12 @@ def test_a_mirror_appends_the_record_of_its_primary_as_it_is(site: PushlogSite) 
         "repo = factory.repository(ui, sys.argv[1].encode()).unfiltered()\n"
         "line = sys.argv[2].encode()\n"
         "repo.ui.setconfig(b'hgfleet', b'replica-of', b'hg1')\n"
-        "repo.ui.setconfig(b'hgfleet', b'applied-record', line, b'applier')\n"
+        "from hgfleet.pushlog import shared; shared.of(repo).applied = line\n"
         "with repo.lock(), repo.transaction(b'apply') as tr, open(sys.argv[3], 'rb') as file:\n"
         "    from mercurial import bundle2\n"
         "    found = exchange.readbundle(repo.ui, file, b'all.hg')\n"
         "    bundle2.applybundle(repo, found, tr, source=b'apply', url=b'apply')\n"
-        "from hgfleet.pushlog import shared; print(*shared.of(repo).recorded)\n"
+        "print(*shared.of(repo).recorded)\n"
     )
 
     def applied(text: bytes) -> subprocess.CompletedProcess[str]:

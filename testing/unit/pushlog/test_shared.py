@@ -16,23 +16,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class _Repository:
-    def __init__(self, line: bytes | None = None) -> None:
-        self.ui = self
-        self.line = line
-
     def unfiltered(self) -> _Repository:
         return self
-
-    def config(self, section: bytes, name: bytes) -> bytes | None:
-        assert (section, name) == (b"hgfleet", b"applied-record")
-        return self.line
 
 
 class _View(_Repository):
     """A filtered repository: an object of its own."""
 
     def __init__(self, plain: _Repository) -> None:
-        super().__init__()
         self._plain = plain
 
     def unfiltered(self) -> _Repository:
@@ -62,11 +53,6 @@ def test_an_operator_s_repair_is_told_from_a_push() -> None:
     assert shared.Shared(given=[("strip", Facts())]).is_repair
     # The intent of a removal, and verdicts, belong to pushes too.
     assert not shared.Shared(completes=True, verdicts={"title": "allow"}).is_repair
-
-
-def test_the_record_that_a_mirror_applies() -> None:
-    assert shared.applied_record(_Repository()) is None
-    assert shared.applied_record(_Repository(b"{}")) == b"{}"
 
 
 def test_no_extension_leaves_an_attribute_of_its_own_on_a_repository() -> None:
