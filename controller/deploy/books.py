@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import TYPE_CHECKING, Any
 
-from controller.deploy import decide, run
+from controller.deploy import decide, processes, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,9 +44,7 @@ def play(
     command += ["--extra-vars", json.dumps(variables)]
     log = run.new_log(site, book.stem)
     with log.open("w") as output:
-        code = subprocess.call(
-            command, stdout=output, stderr=subprocess.STDOUT, env=run.environment()
-        )
+        code = processes.call(command, site.environment(), output)
     return code, log
 
 
@@ -55,8 +52,8 @@ def check(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dic
     """Run playbooks/roll/check.yml; return `problems` and `held_seconds` of each host."""
     command = site.playbook(FOLDER / "check.yml", "--limit", decide.limit_to(hosts))
     command += ["--extra-vars", json.dumps(variables)]
-    env = {**run.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    env = {**site.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    done = processes.run(command, env)
     run.new_log(site, "check").write_text(done.stdout + done.stderr)
     return verdicts(done.stdout, hosts)
 

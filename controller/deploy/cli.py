@@ -20,6 +20,7 @@ from controller.deploy import (
     lease,
     only,
     plan,
+    processes,
     questions,
     run,
     survey,
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
             print(lease.show(site))
             return 0
         questions.require_answer(options)
-        with _alone(site):
+        with processes.interrupts(), _alone(site):
             steps = _rollback if options.rollback else _deploy
             steps = upgrade_os.main if options.upgrade_os else only.main if options.only else steps
             code = steps(site, options)
@@ -167,7 +168,10 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _alone(site: Site) -> Iterator[None]:
-    """Let one deploy at a time work on an inventory, as far as this checkout knows."""
+    """Let one deploy at a time work on an inventory, as far as this checkout knows.
+
+    The lock lasts until every command that was started below it has ended, even if this one dies.
+    """
     folder = CACHE / "deploy"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{site.path.parent.name}.lock").open("w") as lock:
@@ -175,10 +179,12 @@ def _alone(site: Site) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DeployError(
-                f"Another ./deploy of this checkout is at work on {site.said}.",
+                f"Another ./deploy of this checkout is at work on {site.said}, or Ansible of one"
+                " that was killed is about to end.",
                 "Wait until it is done, then try again.",
             ) from None
-        yield
+        with processes.kept_by_children(lock.fileno()):
+            yield
 
 
 def _deploy(site: Site, options: argparse.Namespace) -> int:

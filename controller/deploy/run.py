@@ -6,28 +6,29 @@ import contextlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from controller import bootstrap
 from controller.bootstrap import CACHE, ROOT, Step
-from controller.deploy import decide
+from controller.deploy import decide, processes
 from controller.deploy.decide import DeployError, HostState, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from controller.deploy.trees import Kept
 
-PLAYBOOKS = ROOT / "ansible/playbooks"
+PLAYBOOKS = Path("ansible/playbooks")
 INTERNAL = PLAYBOOKS / "internal"
 """Playbooks that no person runs."""
-SITE = ROOT / "ansible/site.yml"
+SITE = Path("ansible/site.yml")
+"""Below the top of a checkout, or of its copy, like the playbooks."""
+
 INVENTORIES = ROOT / "ansible/inventories"
 CONSTRUCTED = "constructed.yml"
 """A file of Ansible's plugin of that name, beside an inventory that has one."""
@@ -84,7 +85,8 @@ class Site:
 
     `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
     `variables` has those of each host as the inventory has them, templates not filled in; `listing`
-    is all that ansible-inventory says.
+    is all that ansible-inventory says. `copy` are the copies of tree and inventory that Ansible
+    runs, None for this checkout and the inventory as they are.
     """
 
     said: str
@@ -95,13 +97,27 @@ class Site:
     everything: Mapping[str, Sequence[str]] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listing: str = ""
+    copy: Kept | None = None
 
     def playbook(self, book: Path, *options: str) -> list[str]:
-        """Return the command that runs a playbook on this inventory."""
-        command = ["ansible-playbook", *sources(self.path), str(book), *options]
+        """Return the command that runs a playbook, below the top of the tree, on this inventory."""
+        inventory = self.copy.inventory if self.copy else self.path
+        command = ["ansible-playbook", *sources(inventory), str(self.top / book), *options]
         for text in self.extra_vars:
             command += ["--extra-vars", text]
         return command
+
+    @property
+    def top(self) -> Path:
+        """Return the top of the tree that Ansible runs."""
+        return self.copy.checkout if self.copy else ROOT
+
+    def environment(self, built: Built | None = None) -> dict[str, str]:
+        """Return the environment of Ansible's commands on this inventory."""
+        env = environment() if built is None else environment(built)
+        if self.copy is not None:
+            env |= {"ANSIBLE_CONFIG": str(self.top / "ansible.cfg"), "PYTHONPATH": str(self.top)}
+        return env
 
     def in_group(self, group: str) -> list[str]:
         """Return the hosts of a group."""
@@ -110,8 +126,6 @@ class Site:
 
 def find_inventory(said: str) -> Path:
     """Return the file of an inventory: a file, a folder, or a name in ansible/inventories."""
-    from pathlib import Path
-
     # The name first: ./cluster is a file here, and an inventory there.
     for candidate in (INVENTORIES / said, Path(said)):
         if candidate.is_file():
@@ -195,12 +209,12 @@ def read_states(site: Site) -> dict[str, HostState]:
     command = site.playbook(INTERNAL / "state.yml", "--limit", ",".join(site.hosts))
     # A host that does not answer takes 10 s, and all of them together shall not take more.
     env = {
-        **environment(),
+        **site.environment(),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "ANSIBLE_FORKS": str(min(len(site.hosts), MOST_FORKS)),
     }
     with Step("hosts", f"asking {decide.count(len(site.hosts), 'host')} what there is"):
-        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        done = processes.run(command, env)
     try:
         return decide.states_of(done.stdout)
     except ValueError:
@@ -247,8 +261,6 @@ def known_release(version: str) -> Built:
 
 def find_versitygw() -> Path | None:
     """Return the S3 server for inventories with an object store of their own, if it was built."""
-    from pathlib import Path
-
     named = os.environ.get("HGFLEET_VERSITYGW", "")
     if named:
         return Path(named)
@@ -269,18 +281,15 @@ def build() -> Built:
 def _site_command(
     site: Site, built: Built, limit: str, kept: Kept | None
 ) -> tuple[list[str], dict[str, str]]:
-    env = environment(built)
-    book = SITE
     if kept is not None:
-        site, book = replace(site, path=kept.inventory), kept.checkout / "ansible/site.yml"
-        env["ANSIBLE_CONFIG"] = str(kept.checkout / "ansible.cfg")
-        env["PYTHONPATH"] = str(kept.checkout)
+        site = replace(site, copy=kept)
+    env = site.environment(built)
     env.setdefault("ANSIBLE_TASK_TIMEOUT", str(TASK_SECONDS))
     env["PYTHONUNBUFFERED"] = "1"
     env["ANSIBLE_FORCE_COLOR"] = "1" if sys.stdout.isatty() else "0"
     if not site.verbose:
         env["ANSIBLE_DISPLAY_OK_HOSTS"] = "0"
-    return site.playbook(book, "--limit", limit, "--diff"), env
+    return site.playbook(SITE, "--limit", limit, "--diff"), env
 
 
 def site_playbook(
@@ -298,8 +307,8 @@ def site_playbook(
     """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
     The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
-    inventory, None for those of now. `tags` are the parts to run, all if there are none, but for
-    the `skipped` ones; `variables` are those of internal/record.yml. A run beside another
+    inventory, None for those of this run. `tags` are the parts to run, all if there are none, but
+    for the `skipped` ones; `variables` are those of internal/record.yml. A run beside another
     shows nothing, and writes to `aside` what it would show.
     """
     # The registries are checked before a plan (survey.py), which so needs nothing of localhost.
@@ -315,28 +324,24 @@ def site_playbook(
     log = new_log(site, subject)
     out = aside or sys.stdout
     progress = Step(subject, f"{what} (log: {log.relative_to(ROOT)})")
-    with progress if aside is None else contextlib.nullcontext(), log.open("w") as copy:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-        )
+    with (
+        progress if aside is None else contextlib.nullcontext(),
+        log.open("w") as copy,
+        processes.started(command, env) as process,
+    ):
         assert process.stdout is not None
-        try:
-            shown = process.stdout if site.verbose else decide.without_includes(process.stdout)
-            for line in shown:
-                out.write(line)
-                out.flush()
-                copy.write(decide.plain(line))
-                play = decide.play_of(line)
-                if play:
-                    progress.what = play
-                recap = decide.recap_of(line)
-                if recap is not None and recap[0] in site.hosts:
-                    results[recap[0]] = recap[1]
-            code = process.wait()
-        except BaseException:
-            # Ctrl-C reached Ansible as well; it ends by itself, and we wait for it.
-            process.wait()
-            raise
+        shown = process.stdout if site.verbose else decide.without_includes(process.stdout)
+        for line in shown:
+            out.write(line)
+            out.flush()
+            copy.write(decide.plain(line))
+            play = decide.play_of(line)
+            if play:
+                progress.what = play
+            recap = decide.recap_of(line)
+            if recap is not None and recap[0] in site.hosts:
+                results[recap[0]] = recap[1]
+        code = process.wait()
     return results, code, log
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import TYPE_CHECKING
 
 from controller import bootstrap
 from controller.bootstrap import ROOT, Step
-from controller.deploy import decide, run, validate
+from controller.deploy import decide, processes, run, validate
 from controller.deploy.decide import UNKNOWN, DeployError
 from controller.deploy.run import Built
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
 
     from controller.deploy.decide import HostState
@@ -77,8 +77,8 @@ def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, 
     command = site.playbook(run.INTERNAL / "variables.yml", "--limit", ",".join(site.hosts))
     arrivals = {name: state.arrival for name, state in states.items()}
     command += ["--extra-vars", json.dumps({"preflight_arrivals": arrivals})]
-    env = {**run.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    env = {**site.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    done = processes.run(command, env)
     try:
         return validate.refusals(done.stdout)
     except ValueError:
@@ -91,27 +91,24 @@ def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]
     found = []
     groups = [of["directory_groups"] for of in site.variables.values() if "directory_groups" in of]
     for path in sorted(_registries(site, states)):
-        checked = _python("-m", "hgfleet", "registry", "check", path)
+        checked = _python(site, "-m", "hgfleet", "registry", "check", path)
         if checked.returncode:
             found += (checked.stderr + checked.stdout).strip().splitlines()
             continue
         Step.say("registry", checked.stdout.strip())
-        content = json.loads(_python("-c", AS_JSON, path).stdout)
+        content = json.loads(_python(site, "-c", AS_JSON, path).stdout)
         found += validate.group_problems(content, groups[0] if groups else [])
     return found
 
 
 def _registries(site: Site, states: Mapping[str, HostState]) -> set[str]:
     """Return the registries of the site; of a host that does not answer, where it is plain."""
-    folder = str(site.path.parent)
+    folder = str((site.copy.inventory if site.copy else site.path).parent)
     raw = {str(of.get("mercurial_registry", "")) for of in site.variables.values()}
     plain = {text.replace("{{ inventory_dir }}", folder) for text in raw}
     told = {state.registry for state in states.values()}
     return {path for path in plain | told if path and "{{" not in path}
 
 
-def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(bootstrap.VENV / "bin/python"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=run.environment(), check=False
-    )
+def _python(site: Site, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return processes.run([str(bootstrap.VENV / "bin/python"), *arguments], site.environment())

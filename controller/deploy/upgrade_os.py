@@ -7,13 +7,12 @@ the first host that fails. Packages have no way back, so that host stays drained
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.bootstrap import ROOT, Step
-from controller.deploy import batches, books, decide, lease, questions, run
+from controller.deploy import batches, books, decide, lease, processes, questions, run
 from controller.deploy.decide import DeployError
 
 if TYPE_CHECKING:
@@ -136,12 +135,12 @@ def look(site: Site) -> dict[str, Upgrade]:
     """Ask every host for its upgrades; DeployError if one does not tell them."""
     command = site.playbook(BOOK, "--check", "--limit", ",".join(site.hosts))
     env = {
-        **run.environment(),
+        **site.environment(),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
         "ANSIBLE_FORKS": str(min(len(site.hosts), run.MOST_FORKS)),
     }
     with Step("plan", "asking every host for packages that wait"):
-        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        done = processes.run(command, env)
     try:
         found, problems = read(done.stdout)
     except ValueError:
