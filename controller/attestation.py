@@ -7,6 +7,7 @@ where HGFLEET_ATTESTATION_KEY names a key. Both files can be carried to another 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from controller import bootstrap
 from controller.bootstrap import CACHE, ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 FOLDER = CACHE / "attestations"
@@ -64,6 +65,27 @@ def tree_of(top: Path = ROOT) -> str:
     Uncommitted files count. Ignored files do not, nor do those of RECORD, which a run writes about
     the tree that it tests. The repository is left as it is.
     """
+    with _indexed(top) as env:
+        return _git(["write-tree"], env, top)
+
+
+def copy_tree(parts: Sequence[str], place: Path, top: Path = ROOT) -> str:
+    """Write the files below `parts` of a tree to a folder; return the hash of the whole tree.
+
+    The files come from the objects that the hash names: a file that changes meanwhile is in the
+    folder as it is in the hash. Ignored files are in neither.
+    """
+    with _indexed(top) as env:
+        tree = _git(["write-tree"], env, top)
+        names = _git(["ls-files", "-z", "--", *parts], env, top)
+        written = ["checkout-index", "-z", "--stdin", f"--prefix={place}/"]
+        _git(written, env, top, names.encode("utf-8", "surrogateescape"))
+        return tree
+
+
+@contextlib.contextmanager
+def _indexed(top: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment of git with an index of the files as they are."""
     with tempfile.TemporaryDirectory() as scratch:
         env = {
             **os.environ,
@@ -77,16 +99,17 @@ def tree_of(top: Path = ROOT) -> str:
             env.pop("GIT_OBJECT_DIRECTORY")
             _git(["init", "--quiet"], env, top)
         _git(["add", "--all", "--", ".", f":(exclude){RECORD}"], env, top)
-        return _git(["write-tree"], env, top)
+        yield env
 
 
-def _git(arguments: list[str], env: dict[str, str], top: Path) -> str:
+def _git(arguments: list[str], env: dict[str, str], top: Path, stdin: bytes | None = None) -> str:
     try:
         return bootstrap.run(
             ["git", *arguments],
             what="Reading the tree of this checkout",
             env=env,
             cwd=top,
+            stdin=stdin,
         ).strip()
     except OSError:
         bootstrap.fail(

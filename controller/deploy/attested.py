@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller import attestation, bootstrap
+from controller import attestation
 from controller.bootstrap import Step
 from controller.deploy import gate
 from controller.deploy.decide import DeployError
 
 if TYPE_CHECKING:
     import argparse
+
+    from controller.deploy.trees import Taken
 
 SIGNERS = "allowed_signers"
 """A file beside hosts.yml, as ssh-keygen(1) has it under ALLOWED SIGNERS.
@@ -43,16 +45,13 @@ def _reason(text: str) -> str:
     return " ".join(text.split())
 
 
-def judge(inventory: Path, options: argparse.Namespace) -> gate.Verdict:
-    """Say whether this checkout passed ./run-tests; `inventory` is the folder of the site."""
-    try:
-        tree = attestation.tree_of()
-        found = gate.Found()
-        if options.untested is None:
-            found = read(tree, options.attestation, inventory / SIGNERS)
-    except bootstrap.SetupError as error:
-        tree, found = "", gate.Found(problem=str(error))
-    verdict = gate.judge(tree, found, options.untested)
+def judge(taken: Taken, options: argparse.Namespace) -> gate.Verdict:
+    """Say whether the tree of a run passed ./run-tests."""
+    found = gate.Found(problem=taken.problem)
+    if taken.judged and options.untested is None:
+        signers = taken.kept.inventory.with_name(SIGNERS)
+        found = read(taken.judged, options.attestation, signers)
+    verdict = gate.judge(taken.judged, found, options.untested)
     Step.say("tests", verdict.said)
     return verdict
 

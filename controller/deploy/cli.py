@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from controller import bootstrap
 from controller.bootstrap import CACHE, ROOT, Step
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from controller.deploy.decide import HostState
     from controller.deploy.run import Built, Site
+    from controller.deploy.trees import Taken
 
 EXAMPLES = """\
 INVENTORY is a folder with a hosts.yml, a file, or a name in ansible/inventories.
@@ -152,7 +153,8 @@ def main(arguments: Sequence[str]) -> int:
         with processes.interrupts(), _alone(site):
             steps = _rollback if options.rollback else _deploy
             steps = upgrade_os.main if options.upgrade_os else only.main if options.only else steps
-            code = steps(site, options)
+            site, taken = run.with_copies(site)
+            code = steps(site, options, taken)
         return code or verify.after(site, options)
     except (DeployError, bootstrap.SetupError) as error:
         sys.stdout.flush()
@@ -187,8 +189,8 @@ def _alone(site: Site) -> Iterator[None]:
             yield
 
 
-def _deploy(site: Site, options: argparse.Namespace) -> int:
-    verdict = attested.judge(site.path.parent, options)
+def _deploy(site: Site, options: argparse.Namespace, taken: Taken) -> int:
+    verdict = attested.judge(taken, options)
     if not options.check:
         gate.require(verdict)
     given = None if options.release is None else run.take_archive(options.release)
@@ -196,36 +198,44 @@ def _deploy(site: Site, options: argparse.Namespace) -> int:
     built = given or run.build()
     if not options.check:
         gate.require_release(verdict, built.version)
-    return _bring(site, list(site.hosts), states, built, options, verdict)
+    return _bring(site, states, built, options, Judged(taken, verdict), list(site.hosts))
 
 
-def _rollback(site: Site, options: argparse.Namespace) -> int:
+def _rollback(site: Site, options: argparse.Namespace, taken: Taken) -> int:
     """Go back, by the same roll and with the same checks; nothing is built."""
     if options.rollback == PREVIOUS:
-        return _roll_back(site, options)
+        return _roll_back(site, options, taken)
     version = decide.check_version(options.rollback)
     hosts = site.in_group("release")
     if not hosts:
         raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
-    verdict = attested.judge(site.path.parent, options)
+    verdict = attested.judge(taken, options)
     states = survey.look(site, hosts, planned=not options.no_plan)
     built = run.known_release(version)
     if built.archive is None:
         decide.require_present(version, states, hosts)
         names = [path.name for path in (ROOT / "hgext").glob("*.py")]
         decide.require_extensions(version, states, hosts, names)
-    return _bring(site, hosts, states, built, options, verdict)
+    return _bring(site, states, built, options, Judged(taken, verdict), hosts)
+
+
+class Judged(NamedTuple):
+    """The copies of a run, and what the gate says of them."""
+
+    taken: Taken
+    verdict: gate.Verdict
 
 
 def _bring(
     site: Site,
-    hosts: Sequence[str],
     states: Mapping[str, HostState],
     built: Built,
     options: argparse.Namespace,
-    verdict: gate.Verdict,
+    judged: Judged,
+    hosts: Sequence[str],
 ) -> int:
     """Plan, ask, roll, look."""
+    taken, verdict = judged
     _require_way(built, states, hosts)
     new = decide.new_hosts(states, site.hosts, hosts, run.parts())
     changing = list(hosts)
@@ -241,11 +251,11 @@ def _bring(
     if not options.yes:
         questions.ask(f"Apply release {built.version} to {decide.joined(changing)}?")
     order = batches.order(site.everything, changing, new, _primary(states))
-    targets = {name: Target(built, way) for name, way in _keep(site, states, built).items()}
+    targets = {name: Target(built, way) for name, way in _ways(site, states, built, taken).items()}
     rolled = Roll(site, states, targets, new)
     log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
     with lease.held(site, log):
-        survey.require_same(site, states)
+        survey.require_same(site, states, hosts)
         rolled.run(order)
     running = [name for name in site.in_group("release") if name in changing]
     if any(states[name].current != built.version for name in running):
@@ -267,9 +277,9 @@ def _to_change(
     return [name for name in hosts if name in changed or name in unfinished]
 
 
-def _roll_back(site: Site, options: argparse.Namespace) -> int:
+def _roll_back(site: Site, options: argparse.Namespace, taken: Taken) -> int:
     """Bring each host of the site's last change to what it had before."""
-    verdict = attested.judge(site.path.parent, options)
+    verdict = attested.judge(taken, options)
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
     decide.require_fit(states, list(site.hosts))
@@ -307,7 +317,7 @@ def _roll_back(site: Site, options: argparse.Namespace) -> int:
     said = f"back to {decide.joined(releases) or 'the configuration before'}"
     log = lease.record(", ".join(releases), list(targets), verdict.tree, verdict.said, said)
     with lease.held(site, log):
-        survey.require_same(site, states)
+        survey.require_same(site, states, list(site.hosts))
         rolled.run(batches.order(site.everything, list(targets), [], _primary(states)))
     print(f"\n{rolled.summary()}")
     print(f"\n{decide.joined(targets)} have what they had before.")
@@ -323,13 +333,13 @@ def _require_way(built: Built, states: Mapping[str, HostState], hosts: Sequence[
     formats.require_way(declared, built.version, new)
 
 
-def _keep(site: Site, states: Mapping[str, HostState], built: Built) -> dict[str, Way]:
-    """Keep this tree and the inventory for a rollback; return what each host is to have."""
-    with Step("roll", "keeping this tree and the inventory"):
-        tree, inventory = trees.keep(site.path)
-        trees.prune(set().union(*(ways.names(state.record) for state in states.values())))
+def _ways(
+    site: Site, states: Mapping[str, HostState], built: Built, taken: Taken
+) -> dict[str, Way]:
+    """Return what each host is to have; remove the copies that no host could go back to."""
+    trees.prune(set().union(*(ways.names(state.record) for state in states.values())))
     return {
-        name: Way(built.version if "release" in groups else "", tree, inventory)
+        name: Way(built.version if "release" in groups else "", taken.tree, taken.inventory)
         for name, groups in site.hosts.items()
     }
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from controller.deploy.decide import HostState, Result
     from controller.deploy.run import Built, Site
+    from controller.deploy.trees import Taken
     from controller.deploy.ways import Way
 
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -67,10 +68,10 @@ def tags_of(only: Sequence[str]) -> list[str]:
     return [tag for part in only for tag in PARTS[part]]
 
 
-def main(site: Site, options: argparse.Namespace) -> int:
+def main(site: Site, options: argparse.Namespace, taken: Taken) -> int:
     """Plan, ask, and bring these parts to all hosts at once."""
     hosts, only = list(site.hosts), options.only
-    verdict = attested.judge(site.path.parent, options)
+    verdict = attested.judge(taken, options)
     if not options.check:
         gate.require(verdict)
     states = survey.look(site, hosts, planned=not options.no_plan)
@@ -89,11 +90,11 @@ def main(site: Site, options: argparse.Namespace) -> int:
     Step.say("tests", verdict.said)
     if not options.yes:
         questions.ask(f"Apply {decide.joined(only)} to {decide.joined(hosts)}?")
-    tree, inventory = trees.keep(site.path)
     log = lease.record(version, hosts, verdict.tree, verdict.said, said)
     with lease.held(site, log):
-        survey.require_same(site, states)
-        changed = apply(site, built, states, only, ways.Way(version, tree, inventory))
+        survey.require_same(site, states, hosts)
+        has = ways.Way(version, taken.tree, taken.inventory)
+        changed = apply(site, built, states, only, has)
     if changed:
         print(f"\n{decide.joined(only)}: changed {decide.joined(changed)} ({verdict.said}).")
         print(f"To go back: ./deploy {site.said} --rollback")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from controller import bootstrap
 from controller.bootstrap import CACHE, ROOT, Step
-from controller.deploy import decide, processes
+from controller.deploy import decide, processes, trees
 from controller.deploy.decide import DeployError, HostState, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controller.deploy.trees import Kept
+    from controller.deploy.trees import Kept, Taken
 
 PLAYBOOKS = Path("ansible/playbooks")
 INTERNAL = PLAYBOOKS / "internal"
@@ -85,7 +85,8 @@ class Site:
 
     `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
     `variables` has those of each host as the inventory has them, templates not filled in; `listing`
-    is all that ansible-inventory says. `copy` are the copies of tree and inventory that Ansible
+    is all that ansible-inventory says. `seen` is the fingerprint of the inventory (`trees`) from
+    before it was read. `copy` are the copies of tree and inventory that Ansible
     runs, None for this checkout and the inventory as they are.
     """
 
@@ -97,6 +98,7 @@ class Site:
     everything: Mapping[str, Sequence[str]] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listing: str = ""
+    seen: str = ""
     copy: Kept | None = None
 
     def playbook(self, book: Path, *options: str) -> list[str]:
@@ -161,6 +163,7 @@ def read_site(
     """Read the inventory; DeployError if there is none, or no host."""
     path = find_inventory(said)
     require_no_dangling_link(path.parent)
+    seen = trees.fingerprint(path)
     listing = _listing(path)
     everything = decide.hosts_of(listing)
     hosts = decide.hosts_of(_listing(path, "--limit", limit)) if limit else everything
@@ -170,7 +173,15 @@ def read_site(
     # Values that a plugin made are marked as never to be filled in.
     plain = json.loads(listing, object_hook=lambda of: of.get("__ansible_unsafe", of))
     variables = plain["_meta"]["hostvars"]
-    return Site(said, path, hosts, extra_vars, verbose, everything, variables, listing)
+    return Site(said, path, hosts, extra_vars, verbose, everything, variables, listing, seen)
+
+
+def with_copies(site: Site) -> tuple[Site, Taken]:
+    """Copy this tree and the inventory; return the site whose playbooks run from the copies."""
+    written = trees.written_folders(site.path, site.variables.values())
+    with Step("copies", "copying this tree and the inventory"):
+        taken = trees.take(site.path, site.seen, written)
+    return replace(site, copy=taken.kept), taken
 
 
 def _listing(path: Path, *options: str) -> str:

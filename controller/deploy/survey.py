@@ -53,23 +53,27 @@ def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostSt
     return states
 
 
-def require_same(site: Site, states: Mapping[str, HostState]) -> None:
-    """Refuse to go on if another run changed a host since its state was read.
+def require_same(site: Site, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
+    """Refuse to go on if another run changed one of these hosts since its state was read.
 
-    A plan and a question take their time; from here on, the lock keeps other runs away.
+    It is read again under the lock of the site, which keeps other runs away from here on: the plan
+    and the way back are made of what was read before the question.
     """
     now = run.read_states(site)
-    others = [
-        name
-        for name, state in states.items()
-        if (state.record, state.current)
-        != ((found := now.get(name, UNKNOWN)).record, found.current)
-    ]
+    decide.require_reached(now, hosts)
+    others = [name for name in hosts if _left_by_runs(now[name]) != _left_by_runs(states[name])]
     if others:
         raise DeployError(
-            f"Another run changed {decide.joined(others)} since this ./deploy began.",
-            "This one changed nothing. Run the same command again.",
+            f"Another run changed {decide.joined(others)} since your plan.",
+            f"This one changed nothing. Run the same command again, which makes a new plan"
+            f" (./deploy {site.said} --log tells whose run it was).",
         )
+
+
+def _left_by_runs(state: HostState) -> tuple[object, ...]:
+    """Return what runs leave on a host: of ./deploy, and of site.yml by hand."""
+    releases = (state.current, state.releases, state.formats)
+    return (state.record, *releases, state.provisioned, state.groups, state.is_unfinished)
 
 
 def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, list[str]]:

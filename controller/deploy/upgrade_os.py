@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.bootstrap import ROOT, Step
-from controller.deploy import batches, books, decide, lease, processes, questions, run
+from controller.deploy import batches, books, decide, lease, processes, questions, run, survey
 from controller.deploy.decide import DeployError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controller.deploy.run import Site
+    from controller.deploy.trees import Taken
 
 BOOK = run.PLAYBOOKS / "upgrade-os.yml"
 TASK = "Upgrade of the host"
@@ -94,7 +95,7 @@ def plan_table(upgrades: Mapping[str, Upgrade], hosts: Sequence[str]) -> str:
     return decide.table(("HOST", "PACKAGES", "SECURITY", "RESTART"), rows)
 
 
-def main(site: Site, options: argparse.Namespace) -> int:
+def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
     """Show the upgrades; ask; upgrade host by host."""
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
@@ -115,6 +116,7 @@ def main(site: Site, options: argparse.Namespace) -> int:
     said = f"{decide.count(len(packages), 'package')} of Debian"
     log = lease.record(said, due, "", NOT_OF_A_TREE, ", ".join(packages) or "restarts")
     with lease.held(site, log):
+        survey.require_same(site, states, due)
         rows: list[tuple[str, str]] = []
         for number, name in enumerate(due, 1):
             began = time.monotonic()

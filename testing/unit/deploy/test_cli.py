@@ -66,6 +66,7 @@ class Stage:
         self.under_lock: list[str] = []
         self.refused: dict[str, list[str]] = {}
         self.kept: list[object] = []
+        self.copies: list[object] = []
         self.formats: dict[str, Any] = {}
         self.steps: list[str] = []
         self.kept_records: dict[str, Any] = {}
@@ -76,7 +77,8 @@ class Stage:
         self.hosts = {"hg1": ["release"], "proxy1": ["proxy"]}
         path = tmp_path / "production/hosts.yml"
         site = run.Site("production", path, self.hosts, everything=self.hosts)
-        monkeypatch.setattr(trees, "keep", lambda _path: ("tree2", "site2"))
+        taken = trees.Taken("tree2", "site2", trees.Kept(tmp_path, path), TREE)
+        monkeypatch.setattr(trees, "take", lambda *_: taken)
         monkeypatch.setattr(trees, "prune", lambda _named: None)
         monkeypatch.setattr(run, "LOGS", tmp_path)
         monkeypatch.setattr(run, "formats_of", lambda _built: self.formats)
@@ -85,7 +87,6 @@ class Stage:
         monkeypatch.setattr(cli, "CACHE", tmp_path)
         monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
         monkeypatch.setattr(run, "read_site", lambda *_args, **_kwargs: site)
-        monkeypatch.setattr(attested.attestation, "tree_of", lambda: TREE)
         monkeypatch.setattr(attested, "read", lambda *_: gate.Found(self.attestation))
         monkeypatch.setattr(lease, "held", self.held)
         monkeypatch.setattr(run, "read_states", self.read_states)
@@ -133,7 +134,7 @@ class Stage:
 
     def site_playbook(
         self,
-        _site: run.Site,
+        site: run.Site,
         built: run.Built,
         hosts: list[str],
         *,
@@ -150,6 +151,7 @@ class Stage:
         words = " ".join([*parts, *(f"--skip-tags {tag}" for tag in skipped)])
         self.steps.append(words)
         self.kept += [] if check else [kept]
+        self.copies.append(site.copy)
         self.done.append(words)
         self.kept_records |= (variables or {}).get("roll_records", {})
         self.versions.append(built.version)
@@ -170,6 +172,41 @@ def test_a_deploy_checks_builds_plans_applies_and_says_how_to_go_back(
     assert stage.records[0].plan == "Plan: 2 changes (hg1 2)."
     assert stage.records[0].tests.startswith("tree aaaaaaaaaaaa passed")
     assert "./deploy production --rollback" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [(), ("--only", "people"), ("--rollback", OLD)])
+def test_plan_and_roll_use_the_copies_that_the_gate_judged(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: tuple[str, ...],
+) -> None:
+    judged: list[object] = []
+    real = attested.judge
+    monkeypatch.setattr(
+        attested, "judge", lambda taken, options: judged.append(taken) or real(taken, options)
+    )
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    if "--only" in options:
+        after_a_deploy(stage)
+    stage.states["hg1"] = replace(stage.states["hg1"], extensions=extensions)
+    cli.main(["production", "--yes", *options])
+    assert len(judged) == 1
+    assert stage.copies
+    assert set(stage.copies) == {trees.Kept(tmp_path, tmp_path / "production/hosts.yml")}
+
+
+def test_a_host_that_is_away_after_the_plan_was_not_changed_by_another_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = stage.states | {"hg1": HostState(problem="no route to host")}
+    answers = [stage.states, away]
+    monkeypatch.setattr(run, "read_states", lambda _site: answers.pop(0))
+    assert cli.main(["production", "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "hg1: no route to host" in told
+    assert "Another run" not in told
+    assert not [word for word in stage.done if word.startswith("apply")]
 
 
 def after_a_deploy(stage: Stage, had: ways.Way = HAD) -> None:
@@ -268,7 +305,7 @@ def test_nothing_is_changed_after_another_run_changed_a_host(
     answers = [stage.states, stage.states | {"hg1": other}]
     monkeypatch.setattr(run, "read_states", lambda _site: answers.pop(0))
     assert cli.main(["production", "--yes", *options]) == 1
-    assert "Another run changed hg1 since this ./deploy began" in capsys.readouterr().err
+    assert "Another run changed hg1 since your plan" in capsys.readouterr().err
     assert not [word for word in stage.done if word.startswith("apply")]
 
 

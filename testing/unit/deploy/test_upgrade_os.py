@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.bootstrap import ROOT
-from controller.deploy import books, cli, lease, run, upgrade_os
+from controller.deploy import books, cli, lease, run, trees, upgrade_os
 from controller.deploy.decide import HostState
 from controller.deploy.upgrade_os import Upgrade
 
@@ -82,11 +83,17 @@ class Stage:
         states["hgweb1"] = HostState(primary="hg1", is_drained=True)
         monkeypatch.setattr(cli.bootstrap, "ensure_controller", lambda: None)
         monkeypatch.setattr(run, "read_site", lambda *_args, **_options: SITE)
-        monkeypatch.setattr(run, "read_states", lambda _site: states)
+        self.answers = [states]
+        taken = trees.Taken("tree", "site", trees.Kept(ROOT, SITE.path))
+        monkeypatch.setattr(trees, "take", lambda *_: taken)
+        monkeypatch.setattr(run, "read_states", self.read_states)
         monkeypatch.setattr(upgrade_os, "look", lambda _site: self.found)
         monkeypatch.setattr(books, "play", self.play)
         monkeypatch.setattr(books, "check", self.check)
         monkeypatch.setattr(lease, "held", self.held)
+
+    def read_states(self, _site: run.Site) -> dict[str, HostState]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     @contextlib.contextmanager
     def held(self, _site: run.Site, of: Any) -> Iterator[None]:
@@ -131,6 +138,16 @@ def test_a_push_on_its_way_is_waited_for_and_a_failed_unit_is_not(
     assert cli.main(["production", "--upgrade-os", "--yes"]) == code
     assert stage.done.count("check hgweb1") == checks
     assert ("ready hgweb1" in stage.done) is not bool(code)
+
+
+def test_nothing_is_upgraded_after_another_run_changed_a_host(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (states,) = stage.answers
+    stage.answers.append(states | {"hg1": replace(states["hg1"], current="0.2.0")})
+    assert cli.main(["production", "--upgrade-os", "--yes"]) == 1
+    assert "Another run changed hg1 since your plan" in capsys.readouterr().err
+    assert [word for word in stage.done if "upgrade-os" in word] == []
 
 
 def test_a_plan_changes_nothing(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
