@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import socket
 import sys
 import time
 from typing import NamedTuple
 
-SOCKET = "/run/haproxy/admin.sock"
+SOCKET = os.environ.get("HGFLEET_HAPROXY_SOCKET", "/run/haproxy/admin.sock")
 
 
 class Server(NamedTuple):

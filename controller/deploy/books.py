@@ -24,6 +24,8 @@ These are a push on its way to a mirror, and a machine too busy to answer in tim
 """
 
 BEHIND = "/healthz says 503"
+"""Only the mirror catches up: each proxy leaves such a host alone until it has."""
+
 PASSING = (BEHIND, "wrong data: ", "does not answer: ")
 
 VERDICT_TASK = "Host may be put back"
@@ -49,7 +51,7 @@ def play(
 
 
 def check(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Run playbooks/roll/check.yml; return `problems` and `held_seconds` of each host."""
+    """Run playbooks/roll/check.yml; return `problems`, `held_seconds` and `notes` of each host."""
     command = site.playbook(FOLDER / "check.yml", "--limit", decide.limit_to(hosts))
     command += ["--extra-vars", json.dumps(variables)]
     env = {**site.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
@@ -67,6 +69,11 @@ def settled(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> d
         if not said or not all(text.startswith(PASSING) for text in said):
             break
     return found
+
+
+def may_serve(problems: Sequence[str]) -> bool:
+    """Whether clients are as well off with a host of these problems as without it."""
+    return all(text.startswith(BEHIND) for text in problems)
 
 
 def verdicts(output: str, hosts: Sequence[str]) -> dict[str, Any]:

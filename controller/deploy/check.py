@@ -1,8 +1,8 @@
 """Whether a host may be put back after a change. Pure, but for the end: it reads standard input.
 
 `playbooks/roll/check.yml` gives the figures of `look.py` and `probe.py` to this program as JSON; it
-prints JSON: `problems`, a sentence each, and `held_seconds`, for which sessions were held when the
-host got its release.
+prints JSON: `problems`, a sentence each, `held_seconds`, for which sessions were held when the host
+got its release, and `notes`: what the check did without.
 """
 
 from __future__ import annotations
@@ -75,4 +75,9 @@ def slowness(own: Sequence[float], others: Sequence[Sequence[float]]) -> str:
 
 if __name__ == "__main__":
     figures = json.load(sys.stdin)
-    print(json.dumps({"problems": problems(figures), "held_seconds": held_seconds(figures)}))
+    verdict = {
+        "problems": problems(figures),
+        "held_seconds": held_seconds(figures),
+        "notes": figures.get("notes", []),
+    }
+    print(json.dumps(verdict))

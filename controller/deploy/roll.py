@@ -59,6 +59,7 @@ class Roll:
     is_rollback: bool = False
     rows: list[tuple[str, str, str, float, float | None]] = field(default_factory=list)
     at: float = field(default_factory=time.time)
+    noted: set[str] = field(default_factory=set)
 
     def run(self, batches: Sequence[Batch]) -> None:
         """Change the batches in their order; DeployError after the first that fails."""
@@ -87,8 +88,9 @@ class Roll:
         is_new = batch.stage == "new"
         problem = "" if is_new else self._out(hosts)
         if problem:
-            self._book("ready", hosts)
-            raise DeployError(problem, "The batch was put back as it was; no host was changed.")
+            left = self._book("ready", hosts)
+            back = f"It was not put back: {left}." if left else "The batch was put back as it was."
+            raise DeployError(f"{batch.said} failed: {problem}.", f"{back} {self._others()}")
         problem = self._apply(hosts, {name: self.targets[name] for name in hosts})
         verdicts: dict[str, Any] = {}
         if not problem and not is_new:
@@ -177,7 +179,13 @@ class Roll:
         }
         variables = {"roll_versions": versions, "roll_absent": self._absent(hosts)}
         with Step("check", decide.joined(hosts)):
-            return books.settled(self.site, hosts, variables)
+            verdicts = books.settled(self.site, hosts, variables)
+        notes = {note: None for one in verdicts.values() for note in one.get("notes", ())}
+        for note in notes:
+            if note not in self.noted:
+                Step.say("check", note)
+        self.noted.update(notes)
+        return verdicts
 
     def _absent(self, hosts: Sequence[str]) -> list[str]:
         return [name for name in self.new if name not in hosts]
@@ -215,7 +223,7 @@ class Roll:
         """Bring a batch to what it had, check it, put it back; raise DeployError in any case."""
         Step.say("roll", f"{batch.said} failed: {problem}")
         known = [name for name in batch.hosts if name not in self.new]
-        others = "No other host was touched." if not self.rows else self._kept_sentence()
+        others = self._others()
         if not known:
             raise DeployError(
                 f"{batch.said} failed: {problem}.",
@@ -224,25 +232,51 @@ class Roll:
             )
         targets = {name: self._former(name) for name in known}
         Step.say("roll", f"back to {decide.joined({t.way.said for t in targets.values()})}")
-        again = self._apply(known, targets) or _sentence(self._check(known, targets))
-        records = {}
-        for name in known:
-            records[name] = ways.as_it_was(self.states[name].record, self.states[name].current)
-        again = again or self._book("ready", known, {"roll_records": records})
-        if again:
-            self._book("drain", known, {"roll_drain_stays": True})
+        again = self._apply(known, targets)
+        # Also where a task failed: hosts that are well do not stay drained because of others.
+        verdicts = self._check(known, targets)
+        well = [name for name in known if books.may_serve(verdicts[name]["problems"])]
+        ill = [name for name in known if name not in well]
+        again = again or _sentence({name: verdicts[name] for name in ill})
+        left = self._put_back(well, verdicts, is_whole=not again) if well else ""
+        if not again and not left:
             raise DeployError(
-                f"{batch.said} failed: {problem}.\n  Going back failed too: {again}.",
-                f"{decide.joined(known)} stay drained until /etc/hgfleet/web.drain is removed."
-                f" {others}",
+                f"{batch.said} failed: {problem}.",
+                f"It has {decide.joined(sorted({t.way.said for t in targets.values()}))} again, and"
+                f" was checked and put back. {others}",
             )
+        told = self._leave_drained(ill) if ill else ""
+        back = f"{decide.joined(well)} passed the check, and was put back." if well else ""
         raise DeployError(
-            f"{batch.said} failed: {problem}.",
-            f"It has {decide.joined(sorted({t.way.said for t in targets.values()}))} again, and was"
-            f" checked and put back. {others}",
+            f"{batch.said} failed: {problem}.\n  Going back failed too: {again or left}.",
+            " ".join(filter(None, (back, told, others))),
         )
 
-    def _kept_sentence(self) -> str:
+    def _put_back(
+        self, names: Sequence[str], verdicts: Mapping[str, Any], *, is_whole: bool
+    ) -> str:
+        """Put hosts back that have what they had; return the problem.
+
+        Where going back broke off, the records go on to say that a change is not finished. No proxy
+        uses a mirror before it has caught up, so such a mirror is not waited for.
+        """
+        records = {
+            name: ways.as_it_was(self.states[name].record, self.states[name].current)
+            for name in (names if is_whole else ())
+        }
+        waits = not any(verdicts[name]["problems"] for name in names)
+        return self._book("ready", names, {"roll_records": records, "roll_back_waits": waits})
+
+    def _leave_drained(self, names: Sequence[str]) -> str:
+        """Drain hosts that are not well until a person has looked; return the sentence."""
+        if problem := self._book("drain", names, {"roll_drain_stays": True}):
+            return f"{decide.joined(names)} could not be drained: {problem}."
+        return f"{decide.joined(names)} stay drained until /etc/hgfleet/web.drain is removed."
+
+    def _others(self) -> str:
+        """Return what is with the hosts of other batches."""
+        if not self.rows:
+            return "No other host was touched."
         names = [row[0] for row in self.rows]
         return (
             f"{decide.joined(names)} keep what this run gave them:"

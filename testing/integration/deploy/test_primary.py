@@ -80,3 +80,27 @@ def test_the_primary_of_the_inventory_and_a_site_before_its_first_term_go_on(
 def test_a_site_without_brokers_has_no_terms(tmp_path: Path) -> None:
     groups = {"ssh": ["hg1"], "web": ["hg1"]}
     assert run(tmp_path, {}, away=["hg1"], groups=groups)[0] == 0
+
+
+@pytest.mark.parametrize("follows", ["hg1", "hg2", ""])
+def test_hosts_that_follow_the_primary_change_while_no_ssh_host_tells_the_term(
+    tmp_path: Path, follows: str
+) -> None:
+    """hg1 is down, and hg2 was never the primary: a run would point hgweb1 to where it points."""
+    if follows:
+        (tmp_path / "replication.toml").write_text(f'role = "mirror"\nprimary = "{follows}"\n')
+    given = {
+        "__primary_file": f"{tmp_path}/{{{{ item }}}}/epoch.json",
+        "__primary_settings": str(tmp_path / "replication.toml"),
+    }
+    hosts = inventory(tmp_path, GROUPS, ["hg1"])
+    code, told = play(hosts, "primary.yml", given, "--limit", "hgweb1,proxy1")
+    assert (code == 0) is (follows == "hg1"), told
+    if follows != "hg1":
+        assert "leave out the hosts that do not follow hg1 (hgweb1) with --limit" in told
+
+
+def test_the_only_ssh_host_is_the_primary_although_it_is_down(tmp_path: Path) -> None:
+    groups = {**GROUPS, "ssh": ["hg1"], "web": ["hg1", "hgweb1"]}
+    code, told = run(tmp_path, {}, "--limit", "hgweb1,broker1", away=["hg1"], groups=groups)
+    assert code == 0, told

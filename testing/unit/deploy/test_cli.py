@@ -536,8 +536,9 @@ def test_a_run_that_fails_is_taken_back_and_a_host_that_stays_ill_stays_drained(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.codes["apply"] = 2
+    stage.problems = [["nginx.service is failed"]]
     assert cli.main(["production", "--yes"]) == 1
-    assert stage.steps[-3:] == ["apply hg1", "apply hg1", "drain hg1"]
+    assert stage.steps[-4:] == ["apply hg1", "apply hg1", "check hg1", "drain hg1"]
     told = capsys.readouterr().err
     assert "Going back failed too" in told
     assert "stay drained until" in told

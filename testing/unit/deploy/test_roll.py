@@ -66,6 +66,8 @@ class Ansible:
         self.steps: list[str] = []
         self.failing: set[str] = set()
         self.ill: dict[str, int] = {}
+        self.problem = "a unit is failed"
+        self.given: dict[str, Any] = {}
         monkeypatch.setattr(books, "play", self.play)
         monkeypatch.setattr(books, "settled", self.settled)
         monkeypatch.setattr(run, "site_playbook", self.site_playbook)
@@ -76,7 +78,8 @@ class Ansible:
         self.steps.append(step)
         return 2 * (step in self.failing)
 
-    def play(self, _site: object, name: str, hosts: Sequence[str], _given: object) -> Any:
+    def play(self, _site: object, name: str, hosts: Sequence[str], given: object) -> Any:
+        self.given[name] = given
         return self._end(f"{name} {' '.join(hosts)}"), ROOT / "log"
 
     def settled(self, _site: object, hosts: Sequence[str], _given: object) -> Any:
@@ -84,8 +87,8 @@ class Ansible:
         found = {}
         for name in hosts:
             self.ill[name] = self.ill.get(name, 0) - 1
-            problems = ["a unit is failed"] if self.ill[name] >= 0 else []
-            found[name] = {"problems": problems, "held_seconds": 0.5}
+            problems = [self.problem] if self.ill[name] >= 0 else []
+            found[name] = {"problems": problems, "held_seconds": 0.5, "notes": ["no answer"]}
         return found
 
     def site_playbook(
@@ -132,9 +135,17 @@ def test_a_new_host_is_neither_drained_nor_put_back(ansible: Ansible) -> None:
 
 def test_a_batch_that_cannot_be_drained_is_put_back_unchanged(ansible: Ansible) -> None:
     ansible.failing = {"drain hgweb1"}
-    with pytest.raises(DeployError, match="no host was changed"):
+    with pytest.raises(DeployError, match=r"put back as it was. No other host was touched"):
         rolling()._change(Batch("canary", ("hgweb1",)))
     assert ansible.steps == ["drain hgweb1", "ready hgweb1"]
+
+
+def test_a_batch_that_cannot_be_drained_does_not_hide_those_before_it(ansible: Ansible) -> None:
+    ansible.failing = {"drain hgweb2", "ready hgweb2"}
+    with pytest.raises(DeployError) as error:
+        rolling().run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
+    assert "It was not put back: playbooks/roll/ready.yml failed" in str(error.value)
+    assert "hgweb1 keep what this run gave them" in str(error.value)
 
 
 def test_a_batch_that_is_ill_goes_back_and_is_checked_again(ansible: Ansible) -> None:
@@ -164,3 +175,39 @@ def test_a_change_that_fails_is_not_checked_before_it_goes_back(ansible: Ansible
     with pytest.raises(DeployError, match=r"site.yml failed on hgweb1 \(exit code 2\)"):
         rolling()._change(Batch("canary", ("hgweb1",)))
     assert ansible.steps[1:3] == [f"{NEW} hgweb1", f"{OLD} hgweb1"]
+
+
+def test_a_host_that_is_well_is_put_back_although_going_back_broke_off(ansible: Ansible) -> None:
+    """As where site.yml fails for a reason of another host, such as a dead primary."""
+    ansible.failing = {f"{NEW} hgweb1", f"{OLD} hgweb1"}
+    with pytest.raises(DeployError, match=r"Going back failed too[\s\S]*hgweb1 passed the check"):
+        rolling()._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps[-2:] == ["check hgweb1", "ready hgweb1"]
+    # The next run knows that this one broke off.
+    assert ansible.given["ready"]["roll_records"] == {}
+
+
+def test_a_mirror_that_only_catches_up_is_put_back_and_not_waited_for(ansible: Ansible) -> None:
+    """It does not catch up while the primary is down, and no proxy uses it until it has."""
+    ansible.ill, ansible.problem = {"hgweb1": 9}, f"{books.BEHIND}: not caught up"
+    with pytest.raises(DeployError, match="checked and put back"):
+        rolling()._change(Batch("canary", ("hgweb1",)))
+    assert ansible.steps[-1] == "ready hgweb1"
+    assert ansible.given["ready"]["roll_back_waits"] is False
+    assert set(ansible.given["ready"]["roll_records"]) == {"hgweb1"}
+
+
+def test_only_the_hosts_of_a_batch_that_are_ill_stay_drained(ansible: Ansible) -> None:
+    ansible.ill = {"hgweb2": 9}
+    with pytest.raises(DeployError) as error:
+        rolling()._change(Batch("mirrors", ("hgweb1", "hgweb2")))
+    assert ansible.steps[-2:] == ["ready hgweb1", "drain hgweb2"]
+    assert "hgweb1 passed the check, and was put back. hgweb2 stay drained" in str(error.value)
+
+
+def test_what_a_check_did_without_is_told_once(
+    ansible: Ansible, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rolling().run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
+    assert ansible.steps.count("check hgweb2") == 1
+    assert capsys.readouterr().err.count("no answer") == 1
