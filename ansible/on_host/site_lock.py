@@ -6,15 +6,21 @@ argument. It prints a line of JSON, and it uses nothing but Python's own modules
 | request | does |
 | --- | --- |
 | `take` | take the lock and log the begin, unless another run has the lock |
-| `renew` | extend the lease |
+| `renew` | extend the lease, unless this run has lost the lock |
 | `end` | log the end, and give the lock back if this host has it |
 | `show` | print the lock and the end of the log |
+| `enter` | on a host to change: refuse a run whose lock is older than that of another run here |
+| `drain` | on a host to change: extend the drain of this run |
 
 A lock is a lease: the run renews it for as long as it lives, so a killed controller blocks the
 site for LEASE_SECONDS at most. A run of the same checkout takes the lock over at once, because a
-second one would not have got past the lock of the checkout. A playbook that renews nothing (a
-restore) asks for a longer lease, `seconds`, and keeps it when it breaks off: a host that is half
+second one would not have got past the lock of the checkout. A playbook that renews nothing, such as
+a restore, asks for a longer lease, `seconds`, and keeps it when it breaks off: a host that is half
 restored is not deployed. The same run takes it again.
+
+A controller that was asleep does not know that its lease has ended. `taken` is the time at which
+the host of the lock gave it, and each host keeps the latest run that changed it (`holder.json`): a
+run that lost its lock is refused there, even if the host of the lock does not answer any more.
 """
 
 from __future__ import annotations
@@ -34,7 +40,10 @@ if TYPE_CHECKING:
 FOLDER = Path("/var/lib/hgfleet-deploy")
 
 LEASE_SECONDS = 300.0
-"""Three renewals (`lease.RENEW_SECONDS`): two may fail on a busy network."""
+"""Longer than two renewals that fail and a third (`lease`), each as slow as it may be."""
+
+DRAIN = Path("/etc/hgfleet/web.drain")
+HOLDER = "holder.json"
 
 SHOWN_BYTES = 1 << 16
 """The end of the log that `show` prints, some 200 lines."""
@@ -43,13 +52,16 @@ SHOWN_BYTES = 1 << 16
 def refusal(held: Mapping[str, Any] | None, asked: Mapping[str, Any], now: float) -> str:
     """Return why the run `asked` may not have the lock, empty if it may.
 
-    A lock has `id` (the run), `checkout` (where it runs), `said` (for a person) and `expires`, in
-    seconds of the epoch by the clock of this host.
+    A lock has `id` (the run), `checkout` (where it runs), `said` (for a person), `taken` and
+    `expires`, in seconds of the epoch by the clock of this host.
     """
-    if held is None or held["id"] == asked["id"]:
+    if held is not None and held["id"] == asked["id"]:
         return ""
     if asked["action"] == "renew":
-        return f"{held['said']} has the lock now"
+        # Another run may have had it, and given it back.
+        return f"{held['said']} has the lock now" if held else "the lock was lost"
+    if held is None:
+        return ""
     # A clock that was set back makes no lease longer.
     left = min(held["expires"] - now, held.get("seconds", LEASE_SECONDS))
     if left <= 0 or held["checkout"] == asked["checkout"]:
@@ -64,6 +76,10 @@ def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
     folder.mkdir(mode=0o755, exist_ok=True)
     with (folder / "mutex").open("w") as mutex:
         fcntl.flock(mutex, fcntl.LOCK_EX)
+        if asked["action"] == "enter":
+            return _enter(folder / HOLDER, asked)
+        if asked["action"] == "drain":
+            return _extend_drain(folder / HOLDER, Path(asked.get("file", DRAIN)), asked, now)
         held = _read(folder)
         if asked["action"] == "end":
             _append(folder / "log.jsonl", asked["entry"])
@@ -75,18 +91,63 @@ def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
             return {"refusal": reason}
         lock = {name: asked[name] for name in ("id", "checkout", "said")}
         seconds = float(asked.get("seconds", LEASE_SECONDS))
-        _write(folder / "lock.json", {**lock, "seconds": seconds, "expires": now + seconds})
+        taken = now
+        if held is not None:
+            # Later than that of the run before, also after the clock was set back.
+            is_own = held["id"] == asked["id"]
+            taken = held["taken"] if is_own else max(now, held["taken"] + 0.001)
+        lock |= {"taken": taken, "seconds": seconds, "expires": now + seconds}
+        _write(folder / "lock.json", lock)
         if asked["action"] == "take":
             _append(folder / "log.jsonl", asked["entry"])
         before = held["said"] if held is not None and held["id"] != asked["id"] else ""
-        return {"before": before}
+        return {"before": before, "taken": taken}
+
+
+def _enter(path: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Let a run change this host, unless a run that took the lock later was here."""
+    holder = _read_json(path)
+    if holder and holder["id"] != asked["id"] and float(holder["taken"]) > float(asked["taken"]):
+        return {"refusal": f"{holder['said']} took the lock of the site later, and was here"}
+    _write(path, {name: asked[name] for name in ("id", "said", "taken")})
+    return {}
+
+
+def _extend_drain(
+    holder: Path, drain: Path, asked: Mapping[str, Any], now: float
+) -> dict[str, Any]:
+    """Extend a drain with an end, if the run that asks was the last one here."""
+    known = _read_json(holder)
+    if not known or known["id"] != asked["id"]:
+        return {"refusal": "another run was here"}
+    try:
+        if not drain.read_text("utf-8", "replace").startswith("until="):
+            return {"until": None}
+    except FileNotFoundError:
+        return {"until": None}
+    until = int(now + float(asked["seconds"]))
+    fresh = drain.with_name(f"{drain.name}.new")
+    fresh.write_text(f"until={until}\n")
+    fresh.chmod(0o644)
+    fresh.replace(drain)
+    return {"until": until}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        return found if isinstance(found, dict) and {"id", "said", "taken"} <= set(found) else {}
+    except (OSError, ValueError):
+        return {}
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
     try:
         lock = json.loads((folder / "lock.json").read_text("utf-8"))
-        seconds = float(lock.get("seconds", LEASE_SECONDS))
-        return {**lock, "expires": float(lock["expires"]), "seconds": seconds}
+        expires, seconds = float(lock["expires"]), float(lock.get("seconds", LEASE_SECONDS))
+        # A release from before there was a time gave the lock at the last renewal, or before it.
+        taken = float(lock.get("taken", expires - seconds))
+        return {**lock, "expires": expires, "seconds": seconds, "taken": taken}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # A damaged lock, after a crash of the host, is none.
         return None
@@ -128,4 +189,4 @@ def _end_of_log(path: Path) -> list[str]:
 if __name__ == "__main__":
     os.umask(0o022)
     request = json.loads(base64.b64decode(sys.argv[1]))
-    print(json.dumps(act(FOLDER, request, time.time())))
+    print(json.dumps(act(Path(request.get("folder", FOLDER)), request, time.time())))

@@ -254,7 +254,7 @@ def _bring(
     targets = {name: Target(built, way) for name, way in _ways(site, states, built, taken).items()}
     rolled = Roll(site, states, targets, new)
     log = lease.record(built.version, changing, verdict.tree, verdict.said, said)
-    with lease.held(site, log):
+    with lease.held(site, log) as rolled.lock:
         survey.require_same(site, states, hosts)
         rolled.run(order)
     running = [name for name in site.in_group("release") if name in changing]
@@ -316,7 +316,7 @@ def _roll_back(site: Site, options: argparse.Namespace, taken: Taken) -> int:
     releases = sorted({target.way.release for target in targets.values() if target.way.release})
     said = f"back to {decide.joined(releases) or 'the configuration before'}"
     log = lease.record(", ".join(releases), list(targets), verdict.tree, verdict.said, said)
-    with lease.held(site, log):
+    with lease.held(site, log) as rolled.lock:
         survey.require_same(site, states, list(site.hosts))
         rolled.run(batches.order(site.everything, list(targets), [], _primary(states)))
     print(f"\n{rolled.summary()}")

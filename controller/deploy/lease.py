@@ -14,8 +14,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from on_host import site_lock
+
 from controller.bootstrap import CACHE, Step
-from controller.deploy import history, run
+from controller.deploy import history, processes, run
 from controller.deploy.decide import DeployError, joined
 from controller.deploy.history import Record
 
@@ -24,8 +26,17 @@ if TYPE_CHECKING:
 
     from controller.deploy.run import Site
 
-RENEW_SECONDS = 100.0
-"""Between two renewals, a third of site_lock.LEASE_SECONDS; each is a run of Ansible, some 3 s."""
+RENEW_SECONDS = 60.0
+"""Between the begins of two renewals; each is a run of Ansible, some 3 s."""
+
+ASK_SECONDS = 55.0
+"""For a request. site_lock.LEASE_SECONDS is more than three renewals that take so long."""
+
+DRAIN_SECONDS = 1800
+"""The time of a drain, as in playbooks/roll/drain.yml."""
+
+EXTEND_SECONDS = 600.0
+"""Between two extensions of a drain."""
 
 ANSIBLE = "ansible-playbook"
 """Stands for a host among the problems, where Ansible gave none."""
@@ -42,23 +53,107 @@ def record(release: str, hosts: Sequence[str], tree: str, tests: str, plan: str)
     return Record(number, begun, who, release, list(hosts), tree, tests, plan)
 
 
+class Lease:
+    """The lock of the site in the hands of a run, which renews it for as long as the run lives.
+
+    `taken` is when the host of the lock gave it. `drained` are hosts whose drain is extended too.
+    """
+
+    def __init__(self, site: Site, host: str, asked: Mapping[str, Any], taken: float) -> None:
+        self.site, self.host, self.asked = site, host, asked
+        self.taken = taken
+        self.drained: Sequence[str] = ()
+        self.refusal = ""
+        self.clock = time.monotonic
+        self.ended = threading.Event()
+        self._renewed = self._extended = self.clock()
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(target=self.keep, daemon=True)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Return the lock as hosts are told it, which are about to be changed."""
+        return {"id": self.asked["id"], "said": self.asked["said"], "taken": self.taken}
+
+    def start(self) -> None:
+        """Begin to renew; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the renewal under way."""
+        self.ended.set()
+        self._thread.join()
+
+    def keep(self) -> None:
+        """Renew the lease until the run ends.
+
+        A renewal begins a fixed time after the one before began, however long that took: the lease
+        has to outlast two that fail.
+        """
+        began = self.clock()
+        while not self.ended.wait(max(0.0, began + RENEW_SECONDS - self.clock())):
+            began = self.clock()
+            if reason := self.renew():
+                Step.say("lock", f"NOT RENEWED on {self.host}: {reason}")
+
+    def renew(self) -> str:
+        """Renew the lease once, and the drains if it is time; return the problem of the lease."""
+        with self._turn:
+            began = self.clock()
+            answers, problems = _ask(self.site, [self.host], {**self.asked, "action": "renew"})
+            reason = not_renewed(self.host, answers, problems)
+            if not reason:
+                self._renewed = began
+            elif self.host in answers:
+                self.refusal = reason
+            drained = list(self.drained)
+            if drained and not reason and self.clock() - self._extended > EXTEND_SECONDS:
+                self._extended = self.clock()
+                asked = {**self.said, "action": "drain", "seconds": DRAIN_SECONDS}
+                _answers, left = _ask(self.site, drained, asked)
+                for name, problem in left.items():
+                    Step.say("lock", f"the drain of {name} was not extended: {problem}")
+            return reason
+
+    def drains(self, hosts: Sequence[str]) -> None:
+        """Extend the drain of these hosts from now on, which was made just now; or of none."""
+        self._extended = self.clock()
+        self.drained = hosts
+
+    def require(self) -> None:
+        """End the run if another one may have the lock: DeployError, before the next batch.
+
+        A host of the lock that does not answer is waited for until the lease is about to end.
+        """
+        reason = self.refusal
+        if not reason and self.clock() - self._renewed > 2 * RENEW_SECONDS:
+            reason = self.renew()
+        is_over = self.clock() - self._renewed > site_lock.LEASE_SECONDS - RENEW_SECONDS
+        if reason and (self.refusal or is_over):
+            raise DeployError(
+                f"This run has lost the lock of the site on {self.host}: {reason}.",
+                "It ended before its next hosts, and keeps what it changed. Look at what another"
+                f" run did (./deploy {self.site.said} --log), then run the same command again.",
+            )
+
+
 @contextlib.contextmanager
-def held(site: Site, of: Record) -> Iterator[None]:
+def held(site: Site, of: Record) -> Iterator[Lease]:
     """Hold the lock of the site; log the begin of a run, and its end on all of its hosts."""
     asked = {"id": of.id, "checkout": _checkout(site), "said": of.said}
-    host = _take(site, of, asked)
+    host, taken = _take(site, of, asked)
     began = time.monotonic()
-    renewals = _Renewals(site, host, asked)
-    renewals.start()
+    lease = Lease(site, host, asked, taken)
+    lease.start()
     result = "interrupted"
     try:
-        yield
+        yield lease
         result = "done"
     except Exception as error:
         result = f"failed: {str(error).splitlines()[0]}"
         raise
     finally:
-        renewals.stop()
+        lease.stop()
         entry = of.end(result, time.monotonic() - began)
         hosts = dict.fromkeys([host, *of.hosts])
         _answers, problems = _ask(site, hosts, {**asked, "action": "end", "entry": entry})
@@ -79,17 +174,18 @@ def show(site: Site) -> str:
     return text
 
 
-def _take(site: Site, of: Record, asked: Mapping[str, str]) -> str:
-    """Take the lock and return the host that has it.
+def _take(site: Site, of: Record, asked: Mapping[str, str]) -> tuple[str, float]:
+    """Take the lock; return the host that has it, and when that gave it.
 
     That is the same host for all controllers (internal/lock.yml). Only while it is down, a run
-    that leaves it out takes the first of its own hosts.
+    that leaves it out takes the next of them among its own hosts.
     """
     request = {**asked, "action": "take", "entry": of.begin()}
     answers, problems = _ask(site, (), request)
     if not answers and not set(problems) & {ANSIBLE, *of.hosts}:
-        Step.say("lock", f"{joined(problems)} does not answer; the lock is on {of.hosts[0]}")
-        answers, problems = _ask(site, of.hosts[:1], request)
+        other = next((name for name in candidates(site) if name in of.hosts), of.hosts[0])
+        Step.say("lock", f"{joined(problems)} does not answer; the lock is on {other}")
+        answers, problems = _ask(site, [other], request)
     if not answers:
         raise DeployError(
             f"The lock of the site cannot be taken:\n{_lines(problems)}",
@@ -103,7 +199,13 @@ def _take(site: Site, of: Record, asked: Mapping[str, str]) -> str:
         )
     if answer.get("before"):
         Step.say("lock", f"taken over on {host}; this run broke off: {answer['before']}")
-    return host
+    return host, float(answer["taken"])
+
+
+def candidates(site: Site) -> list[str]:
+    """Return the hosts that may have the lock, as in internal/lock.yml: the first that is up."""
+    ssh = [name for name, groups in site.everything.items() if "ssh" in groups]
+    return [*sorted(ssh), *sorted(set(site.everything) - set(ssh))]
 
 
 def not_renewed(
@@ -114,30 +216,6 @@ def not_renewed(
         return str(answers[host].get("refusal") or "")
     # Ansible's own failure has the name of no host.
     return problems.get(host) or " ".join(problems.values()) or "no answer"
-
-
-class _Renewals:
-    """Renews a lease beside the run, for as long as the run lives."""
-
-    def __init__(self, site: Site, host: str, asked: Mapping[str, str]) -> None:
-        self.site, self.host, self.asked = site, host, asked
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin; returns at once."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """End after the renewal under way."""
-        self.ended.set()
-        self.thread.join()
-
-    def _run(self) -> None:
-        while not self.ended.wait(RENEW_SECONDS):
-            answers, problems = _ask(self.site, [self.host], {**self.asked, "action": "renew"})
-            if reason := not_renewed(self.host, answers, problems):
-                Step.say("lock", f"NOT RENEWED on {self.host}: {reason}")
 
 
 def _checkout(site: Site) -> str:
@@ -161,11 +239,12 @@ def _ask(
     names = list(hosts)
     if names:
         command += ["--extra-vars", json.dumps({"lock_hosts": names})]
-    env = {**run.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
-    # Ctrl-C ends the run, and not the request that gives the lock back.
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=env, check=False, start_new_session=True
-    )
+    env = {**site.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    try:
+        # Ctrl-C ends the run, and not the request that gives the lock back.
+        done = processes.run(command, env, in_own_session=True, seconds=ASK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {}, dict.fromkeys(names or [ANSIBLE], f"no answer within {ASK_SECONDS:.0f} s")
     try:
         return history.answers_of(done.stdout)
     except ValueError:

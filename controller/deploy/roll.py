@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from controller.deploy.batches import Batch
     from controller.deploy.decide import HostState
+    from controller.deploy.lease import Lease
     from controller.deploy.run import Built, Site
     from controller.deploy.trees import Kept
 
@@ -60,12 +61,15 @@ class Roll:
     rows: list[tuple[str, str, str, float, float | None]] = field(default_factory=list)
     at: float = field(default_factory=time.time)
     noted: set[str] = field(default_factory=set)
+    lock: Lease | None = None
 
     def run(self, batches: Sequence[Batch]) -> None:
         """Change the batches in their order; DeployError after the first that fails."""
         self._put_back_of_earlier_runs()
         self._let_new_hosts_in()
         for number, batch in enumerate(batches, 1):
+            if self.lock:
+                self.lock.require()
             Step.say("roll", f"batch {number} of {len(batches)}, {batch.said}")
             self._change(batch)
         arrived = [name for batch in batches if batch.stage == "new" for name in batch.hosts]
@@ -84,6 +88,13 @@ class Roll:
             raise DeployError(problem, "No service was changed.")
 
     def _change(self, batch: Batch) -> None:
+        try:
+            self._change_drained(batch)
+        finally:
+            if self.lock:
+                self.lock.drains(())
+
+    def _change_drained(self, batch: Batch) -> None:
         began, hosts = time.monotonic(), batch.hosts
         is_new = batch.stage == "new"
         problem = "" if is_new else self._out(hosts)
@@ -118,7 +129,10 @@ class Roll:
             name: ways.begun(self.states[name].record, self.states[name].current, self.at)
             for name in hosts
         }
-        return self._book("drain", hosts, {"roll_records": begun})
+        problem = self._book("drain", hosts, {"roll_records": begun})
+        if self.lock and not problem:
+            self.lock.drains(hosts)
+        return problem
 
     def _has_no_peer(self, hosts: Sequence[str]) -> bool:
         web = [name for name in self.site.everything if "web" in self.site.everything[name]]
@@ -212,6 +226,8 @@ class Roll:
     ) -> str:
         """Run a playbook of the roll; return the problem, empty if there is none."""
         given = {"roll_absent": self._absent(hosts), **(variables or {})}
+        if self.lock:
+            given["roll_lock"] = self.lock.said
         with Step(name, decide.joined(hosts)):
             code, log = books.play(self.site, name, hosts, given)
         if code == 0:

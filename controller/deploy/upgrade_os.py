@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from controller.deploy.lease import Lease
     from controller.deploy.run import Site
     from controller.deploy.trees import Taken
 
@@ -115,13 +116,15 @@ def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
     packages = sorted({package for name in due for package in found[name].packages})
     said = f"{decide.count(len(packages), 'package')} of Debian"
     log = lease.record(said, due, "", NOT_OF_A_TREE, ", ".join(packages) or "restarts")
-    with lease.held(site, log):
+    with lease.held(site, log) as lock:
         survey.require_same(site, states, due)
         rows: list[tuple[str, str]] = []
         for number, name in enumerate(due, 1):
+            if lock:
+                lock.require()
             began = time.monotonic()
             Step.say("upgrade", f"host {number} of {len(due)}, {name}")
-            if problem := _upgrade_host(site, name, states[name].current):
+            if problem := _upgrade_host(site, name, states[name].current, lock):
                 done = f"Upgraded before: {decide.joined(due[: number - 1])}. " if rows else ""
                 raise DeployError(
                     f"The upgrade of {name} failed: {problem}.",
@@ -154,10 +157,13 @@ def look(site: Site) -> dict[str, Upgrade]:
     return found
 
 
-def _upgrade_host(site: Site, name: str, release: str) -> str:
+def _upgrade_host(site: Site, name: str, release: str, lock: Lease | None) -> str:
     """Drain a host, upgrade it, check it, put it back; return the problem."""
+    given: dict[str, Any] = {"upgrade_os_ends": False, "lock_is_held": True}
+    if lock:
+        given["roll_lock"] = lock.said
     with Step("upgrade", name):
-        problem = _play(site, "../upgrade-os", name, {"upgrade_os_ends": False})
+        problem = _play(site, "../upgrade-os", name, given)
     if not problem:
         with Step("check", name):
             verdicts = books.settled(site, [name], {"roll_versions": {name: release}})

@@ -59,6 +59,7 @@ class Site:
         variables = {
             "promote_to": "hg2",
             "__promote_hgfleet": str(self.program),
+            "__lock_folder": {"folder": str(self.folder)},
             "__documents_place": f"{self.folder}/{{{{ inventory_hostname }}}}",
             "__documents_owner": getpass.getuser(),
             **given,

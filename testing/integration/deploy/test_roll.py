@@ -181,3 +181,20 @@ def test_a_host_is_checked_without_hosts_that_are_away_and_the_verdict_says_so(
     assert bool(question["primary"]) is ("proxy1, proxy2" not in str(notes) and "hg1" not in away)
     for note in notes:
         assert note in told, told[-3000:]
+
+
+@pytest.mark.parametrize(("taken", "code"), [(100.0, 0), (99.0, 2)])
+def test_a_host_refuses_the_drain_of_a_run_that_lost_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: float, code: int
+) -> None:
+    """Another run, whose lock is of 100, has changed the host meanwhile."""
+    holder = {"id": "b", "said": "operator of b", "taken": 100.0}
+    (tmp_path / "holder.json").write_text(json.dumps(holder))
+    given = {
+        "roll_lock": {"id": "a", "said": "operator of a", "taken": taken},
+        "__roll_lock_folder": {"folder": str(tmp_path)},
+    }
+    done, told = step(tmp_path, monkeypatch, "drain", OTHERS_SERVE, away=["proxy1"], **given)
+    assert done == code, told
+    assert ("operator of b took the lock of the site later, and was here" in told) is bool(code)
+    assert (tmp_path / "web.drain").exists() is not bool(code)

@@ -64,7 +64,7 @@ def test_a_renewal_that_fails_is_told_while_the_run_goes_on(
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
     monkeypatch.setattr(lease, "_ask", ask)
     monkeypatch.setattr(Step, "say", lambda _step, text: said.append(text))
-    renewals = lease._Renewals(SITE, "hg1", {"id": "a"})
+    renewals = lease.Lease(SITE, "hg1", {"id": "a"}, 1.0)
     renewals.start()
     assert second.wait(30), "the lease is renewed again and again"
     renewals.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -211,3 +211,32 @@ def test_what_a_check_did_without_is_told_once(
     rolling().run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
     assert ansible.steps.count("check hgweb2") == 1
     assert capsys.readouterr().err.count("no answer") == 1
+
+
+class Lock:
+    """Notes what a roll asks of its lock; `lost` is the batch before which it is lost."""
+
+    said: Final = {"id": "a", "said": "a", "taken": 1.0}
+
+    def __init__(self, ansible: Ansible, lost: int) -> None:
+        self.ansible, self.lost = ansible, lost
+
+    def require(self) -> None:
+        self.lost -= 1
+        if self.lost == 0:
+            raise DeployError("This run has lost the lock.", "Way out.")
+
+    def drains(self, hosts: Sequence[str]) -> None:
+        self.ansible.steps.append(f"lease {' '.join(hosts)}".strip())
+
+
+def test_a_lost_lock_ends_a_roll_before_the_next_batch(ansible: Ansible) -> None:
+    one = rolling()
+    one.lock = Lock(ansible, 2)  # type: ignore[assignment]
+    with pytest.raises(DeployError, match="lost the lock"):
+        one.run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
+    assert ansible.steps == [
+        *("drain hgweb1", "lease hgweb1", f"{NEW} hgweb1", "check hgweb1", "ready hgweb1"),
+        "lease",
+    ]
+    assert ansible.given["drain"]["roll_lock"] == Lock.said

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.deploy import history, lease, run
+from controller.deploy import history, lease, processes, run
 from controller.deploy.decide import DeployError
 from testing.support import loading
 
@@ -38,23 +38,25 @@ def ask(action: str, number: str, checkout: str = OURS) -> dict[str, Any]:
 
 
 def test_the_second_controller_is_told_whose_run_is_at_work(folder: Path) -> None:
-    assert site_lock.act(folder, ask("take", "a"), 0.0) == {"before": ""}
+    assert site_lock.act(folder, ask("take", "a"), 0.0) == {"before": "", "taken": 0.0}
     refused = site_lock.act(folder, ask("take", "b", THEIRS), 60.0)
     assert refused["refusal"] == (
         "operator of a is at work; unless it renews the lock, that ends in 240 s"
     )
     assert [json.loads(line)["id"] for line in (folder / "log.jsonl").open()] == ["a"]
     site_lock.act(folder, ask("end", "a"), 61.0)
-    assert site_lock.act(folder, ask("take", "b", THEIRS), 62.0) == {"before": ""}
+    taken = site_lock.act(folder, ask("take", "b", THEIRS), 62.0)
+    assert taken == {"before": "", "taken": 62.0}
 
 
 def test_a_lease_lasts_as_long_as_it_is_renewed(folder: Path) -> None:
     site_lock.act(folder, ask("take", "a"), 0.0)
     for now in (100.0, 200.0, 400.0):
-        assert site_lock.act(folder, ask("renew", "a"), now) == {"before": ""}
+        assert site_lock.act(folder, ask("renew", "a"), now) == {"before": "", "taken": 0.0}
     assert "refusal" in site_lock.act(folder, ask("take", "b", THEIRS), 699.0)
     # The controller was killed at 400.
-    assert site_lock.act(folder, ask("take", "b", THEIRS), 701.0) == {"before": "operator of a"}
+    taken = site_lock.act(folder, ask("take", "b", THEIRS), 701.0)
+    assert taken == {"before": "operator of a", "taken": 701.0}
     # It was only asleep, and wakes up.
     assert "operator of b" in site_lock.act(folder, ask("renew", "a"), 702.0)["refusal"]
     site_lock.act(folder, ask("end", "a"), 703.0)
@@ -63,17 +65,18 @@ def test_a_lease_lasts_as_long_as_it_is_renewed(folder: Path) -> None:
 
 def test_the_checkout_of_a_killed_run_goes_on_at_once(folder: Path) -> None:
     site_lock.act(folder, ask("take", "a"), 0.0)
-    assert site_lock.act(folder, ask("take", "b"), 1.0) == {"before": "operator of a"}
+    taken = site_lock.act(folder, ask("take", "b"), 1.0)
+    assert taken == {"before": "operator of a", "taken": 1.0}
 
 
 def test_a_run_that_renews_nothing_has_a_longer_lease_and_takes_it_again(folder: Path) -> None:
     restore = {**ask("take", "restore"), "seconds": 86400}
-    assert site_lock.act(folder, restore, 0.0) == {"before": ""}
+    assert site_lock.act(folder, restore, 0.0) == {"before": "", "taken": 0.0}
     # Interrupted: every deploy waits, the same run does not.
     assert "86000 s" in site_lock.act(folder, ask("take", "b", THEIRS), 400.0)["refusal"]
-    assert site_lock.act(folder, restore, 500.0) == {"before": ""}
+    assert site_lock.act(folder, restore, 500.0) == {"before": "", "taken": 0.0}
     site_lock.act(folder, {**restore, "action": "end"}, 600.0)
-    assert site_lock.act(folder, ask("take", "b", THEIRS), 601.0) == {"before": ""}
+    assert "refusal" not in site_lock.act(folder, ask("take", "b", THEIRS), 601.0)
 
 
 def test_a_lock_of_the_release_before_is_one(folder: Path) -> None:
@@ -92,7 +95,7 @@ def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
 def test_a_damaged_lock_is_none(folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / "lock.json").write_text(text)
-    assert site_lock.act(folder, ask("take", "a"), 0.0) == {"before": ""}
+    assert site_lock.act(folder, ask("take", "a"), 0.0) == {"before": "", "taken": 0.0}
 
 
 def test_of_many_controllers_at_once_one_gets_the_lock(folder: Path) -> None:
@@ -137,8 +140,65 @@ def test_nothing_is_written_to_show_the_log(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_lease_outlasts_two_renewals_that_fail() -> None:
-    assert lease.RENEW_SECONDS * 3 <= site_lock.LEASE_SECONDS
+def test_a_lock_that_was_given_back_by_another_run_is_not_renewed(folder: Path) -> None:
+    """The controller of a was asleep, and b came and went meanwhile."""
+    site_lock.act(folder, ask("take", "a"), 0.0)
+    site_lock.act(folder, ask("take", "b", THEIRS), 400.0)
+    site_lock.act(folder, ask("end", "b", THEIRS), 500.0)
+    assert site_lock.act(folder, ask("renew", "a"), 501.0) == {"refusal": "the lock was lost"}
+    assert not (folder / "lock.json").exists()
+
+
+def test_a_later_run_has_a_later_time_although_the_clock_was_set_back(folder: Path) -> None:
+    first = site_lock.act(folder, ask("take", "a"), 1000.0)["taken"]
+    assert site_lock.act(folder, ask("take", "b"), 10.0)["taken"] > first
+
+
+# --- on a host that a run changes -----------------------------------------------------------------
+
+
+def entering(number: str, taken: float, **more: Any) -> dict[str, Any]:
+    said = f"operator of {number}"
+    return {"action": "enter", "id": number, "said": said, "taken": taken, **more}
+
+
+def test_a_host_refuses_a_run_that_another_one_came_after(folder: Path) -> None:
+    assert site_lock.act(folder, entering("a", 100.0), 110.0) == {}
+    assert site_lock.act(folder, entering("b", 500.0), 510.0) == {}
+    # The controller of a was asleep, and goes on.
+    refused = site_lock.act(folder, entering("a", 100.0), 520.0)
+    assert refused["refusal"] == "operator of b took the lock of the site later, and was here"
+    assert site_lock.act(folder, entering("b", 500.0), 530.0) == {}
+    assert site_lock.act(folder, entering("c", 600.0), 610.0) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": "b"}'])
+def test_a_damaged_note_of_the_last_run_refuses_none(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / site_lock.HOLDER).write_text(text)
+    assert site_lock.act(folder, entering("a", 100.0), 110.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "after"),
+    [
+        ("until=200\n", "a", "until=1910\n"),
+        # An operator's drain, no drain, and that of another run.
+        ("", "a", ""),
+        (None, "a", None),
+        ("until=200\n", "b", "until=200\n"),
+    ],
+)
+def test_the_run_that_drained_a_host_extends_its_drain(
+    folder: Path, before: str | None, number: str, after: str | None
+) -> None:
+    site_lock.act(folder, entering("a", 100.0), 110.0)
+    file = folder / "web.drain"
+    if before is not None:
+        file.write_text(before)
+    asked = entering(number, 100.0, file=str(file), seconds=1800) | {"action": "drain"}
+    site_lock.act(folder, asked, 110.0)
+    assert (file.read_text() if file.exists() else None) == after
 
 
 # --- the run that holds it ------------------------------------------------------------------------
@@ -151,7 +211,9 @@ class Hosts:
         self.folder, self.away, self.now = tmp_path, set[str](), 0.0
         self.asked: list[str] = []
         self.renewed = threading.Event()
-        self.site = run.Site("production", tmp_path / "hosts.yml", {"hg1": ["ssh"], "hg2": []})
+        groups = {"hg1": ["ssh"], "hg2": []}
+        path = tmp_path / "hosts.yml"
+        self.site = run.Site("production", path, groups, everything=groups)
         monkeypatch.setattr(lease, "_ask", self.ask)
         monkeypatch.setattr(lease, "CACHE", tmp_path)
 
@@ -232,6 +294,101 @@ def test_a_run_that_leaves_a_dead_host_out_takes_the_lock_elsewhere(
     of = lease.record("0.1.0-a", ["hg1", "hg2"], "f", "passed", "plan")
     with pytest.raises(DeployError, match="no route to host"), lease.held(hosts.site, of):
         pytest.fail("the run began")
+
+
+class Time:
+    """A clock that only waiting and slow requests move; stands for the end of a run as well."""
+
+    def __init__(self, hosts: Hosts, end: float) -> None:
+        self.hosts, self.end = hosts, end
+
+    def __call__(self) -> float:
+        return self.hosts.now
+
+    def wait(self, seconds: float) -> bool:
+        self.hosts.now += seconds
+        return self.hosts.now >= self.end
+
+
+def holding(hosts: Hosts, end: float = 1e9) -> lease.Lease:
+    """Return a lease that was taken at 0, whose clock is that of the hosts."""
+    taken = site_lock.act(hosts.folder / "hg1", ask("take", "a"), 0.0)["taken"]
+    asked = {"id": "a", "checkout": OURS, "said": "operator of a"}
+    one = lease.Lease(hosts.site, "hg1", asked, taken)
+    one.clock = clock = Time(hosts, end)
+    one.ended = clock  # type: ignore[assignment]
+    one._renewed = one._extended = 0.0
+    return one
+
+
+def test_the_lease_outlasts_two_renewals_that_fail_as_slowly_as_they_may(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another controller tries to take the lock at the end of each of its waits."""
+    one = holding(hosts, end=230.0)
+    failing, refused = [True, True], []
+
+    def ask_slowly(site: run.Site, names: Iterable[str], request: dict[str, Any]) -> Any:
+        hosts.now += lease.ASK_SECONDS + processes.GRACE_SECONDS
+        other = {**ask("take", "b", THEIRS), "action": "take"}
+        held = site_lock._read(hosts.folder / "hg1")
+        refused.append(bool(site_lock.refusal(held, other, hosts.now)))
+        if failing:
+            failing.pop()
+            return {}, {"hg1": "no answer"}
+        return hosts.ask(site, names, request)
+
+    monkeypatch.setattr(lease, "_ask", ask_slowly)
+    one.keep()
+    assert hosts.asked == ["renew"]
+    assert refused == [True, True, True]
+    held = site_lock._read(hosts.folder / "hg1")
+    assert held is not None
+    assert held["expires"] > 500
+
+
+def test_a_run_that_lost_its_lock_ends_before_its_next_hosts(hosts: Hosts) -> None:
+    one = holding(hosts)
+    one.require()
+    hosts.now = 400.0
+    site_lock.act(hosts.folder / "hg1", ask("take", "b", THEIRS), hosts.now)
+    with pytest.raises(DeployError, match=r"lost the lock .* operator of b has the lock now"):
+        one.require()
+    # Also when b is done.
+    site_lock.act(hosts.folder / "hg1", ask("end", "b", THEIRS), hosts.now)
+    with pytest.raises(DeployError, match="lost the lock"):
+        one.require()
+
+
+def test_a_run_whose_renewals_failed_goes_on_as_long_as_its_lease_lasts(hosts: Hosts) -> None:
+    """The host of the lock restarts."""
+    one = holding(hosts)
+    hosts.away.add("hg1")
+    hosts.now = 200.0
+    one.require()
+    hosts.now = 250.0
+    with pytest.raises(DeployError, match="no route to host"):
+        one.require()
+    # Nobody took it.
+    hosts.away.clear()
+    one.require()
+    assert hosts.asked == ["renew"] * 3
+
+
+def test_the_drain_is_extended_for_as_long_as_a_batch_takes(hosts: Hosts) -> None:
+    one = holding(hosts)
+    (hosts.folder / "hg2").mkdir()
+    site_lock.act(hosts.folder / "hg2", entering("a", 0.0), 0.0)
+    one.drains(["hg2"])
+    for now in (300.0, 700.0, 900.0, 1400.0):
+        hosts.now = now
+        assert one.renew() == ""
+    assert hosts.asked == ["renew", "renew", "drain", "renew", "renew", "drain"]
+    one.drains(())
+    hosts.now = 9000.0
+    site_lock.act(hosts.folder / "hg1", ask("take", "a"), hosts.now)
+    one.renew()
+    assert hosts.asked[-1] == "renew"
 
 
 # --- the log, as --log shows it -------------------------------------------------------------------
