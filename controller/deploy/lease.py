@@ -14,8 +14,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from on_host import site_lock
-
 from controller.bootstrap import CACHE, Step
 from controller.deploy import history, processes, run
 from controller.deploy.decide import DeployError, joined
@@ -30,7 +28,10 @@ RENEW_SECONDS = 60.0
 """Between the begins of two renewals; each is a run of Ansible, some 3 s."""
 
 ASK_SECONDS = 55.0
-"""For a request. site_lock.LEASE_SECONDS is more than three renewals that take so long."""
+"""For a request."""
+
+LEASE_SECONDS = 300.0
+"""The host gives the lock to another run after this time; more than three renewals that fail."""
 
 DRAIN_SECONDS = 1800
 """The time of a drain, as in playbooks/roll/drain.yml."""
@@ -128,7 +129,7 @@ class Lease:
         reason = self.refusal
         if not reason and self.clock() - self._renewed > 2 * RENEW_SECONDS:
             reason = self.renew()
-        is_over = self.clock() - self._renewed > site_lock.LEASE_SECONDS - RENEW_SECONDS
+        is_over = self.clock() - self._renewed > LEASE_SECONDS - RENEW_SECONDS
         if reason and (self.refusal or is_over):
             raise DeployError(
                 f"This run has lost the lock of the site on {self.host}: {reason}.",
@@ -140,7 +141,12 @@ class Lease:
 @contextlib.contextmanager
 def held(site: Site, of: Record) -> Iterator[Lease]:
     """Hold the lock of the site; log the begin of a run, and its end on all of its hosts."""
-    asked = {"id": of.id, "checkout": _checkout(site), "said": of.said}
+    asked = {
+        "id": of.id,
+        "checkout": _checkout(site),
+        "said": of.said,
+        "seconds": LEASE_SECONDS,
+    }
     host, taken = _take(site, of, asked)
     began = time.monotonic()
     lease = Lease(site, host, asked, taken)
@@ -174,7 +180,7 @@ def show(site: Site) -> str:
     return text
 
 
-def _take(site: Site, of: Record, asked: Mapping[str, str]) -> tuple[str, float]:
+def _take(site: Site, of: Record, asked: Mapping[str, object]) -> tuple[str, float]:
     """Take the lock; return the host that has it, and when that gave it.
 
     That is the same host for all controllers (internal/lock.yml). Only while it is down, a run

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = {"ssh": ["hg2", "hg1"], "web": ["hg1", "hg2", "hgweb1"]}
 BOOK: Final = """\
-- import_playbook: {books}/locked.yml
+- import_playbook: {books}/internal/locked.yml
 - hosts: localhost
   gather_facts: false
   tasks:
@@ -26,7 +26,7 @@ BOOK: Final = """\
       ansible.builtin.fail:
       when: fails | default(false)
       any_errors_fatal: true
-- import_playbook: {books}/unlocked.yml
+- import_playbook: {books}/internal/unlocked.yml
 """
 
 
@@ -42,7 +42,7 @@ class Site:
     def play(self, *options: str, away: Sequence[str] = (), **given: Any) -> tuple[int, str]:
         variables = {
             "lock_what": "promotion",
-            "__lock_programs": str(ROOT / "controller/deploy"),
+            "__lock_programs": str(ROOT / "ansible/on_host"),
             "__lock_folder": {"folder": str(self.folder)},
             **given,
         }
