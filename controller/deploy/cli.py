@@ -210,6 +210,9 @@ def _rollback(site: Site, options: argparse.Namespace, taken: Taken) -> int:
     if not hosts:
         raise DeployError("None of these hosts is in the group release.", "Nothing was changed.")
     verdict = attested.judge(taken, options)
+    if not options.check:
+        # The release was deployed before; this tree, which configures the hosts, may be new.
+        gate.require(verdict)
     states = survey.look(site, hosts, planned=not options.no_plan)
     built = run.known_release(version)
     if built.archive is None:
@@ -338,8 +341,14 @@ def _ways(
 ) -> dict[str, Way]:
     """Return what each host is to have; remove the copies that no host could go back to."""
     trees.prune(set().union(*(ways.names(state.record) for state in states.values())))
+    program = trees.keep_program(built.versitygw)
     return {
-        name: Way(built.version if "release" in groups else "", taken.tree, taken.inventory)
+        name: Way(
+            built.version if "release" in groups else "",
+            taken.tree,
+            taken.inventory,
+            versitygw=program if "objectstore" in groups else "",
+        )
         for name, groups in site.hosts.items()
     }
 

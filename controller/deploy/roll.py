@@ -41,6 +41,8 @@ class Target:
 
 def target_of(built: Built, way: Way) -> Target:
     """Return what a host is to have again; DeployError if it is not on this controller."""
+    if way.versitygw:
+        built = replace(built, versitygw=trees.find_program(way.versitygw))
     found = [(later.part, trees.find(later)) for later in way.later]
     later = tuple((part, kept) for part, kept in found if kept is not None)
     return Target(built, way, trees.find(way), later)

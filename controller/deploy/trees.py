@@ -3,6 +3,7 @@
     trees/HASH/          site.yml, playbooks, roles, plugins, and the hgfleet that checks registries
     inventories/HASH/    the folder of the inventory, in folders of the names that were above it;
                          .hosts is a link to the file of the inventory
+    versitygw/CHECKSUM   the program of an object store
 
 A run copies this checkout and the inventory before its plan. The gate, the plan and the roll all
 use the copies, so a `git pull` or an editor at work in between changes nothing. The HASH of a tree
@@ -46,6 +47,9 @@ PARTS = (
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "molecule", "README.md", ".git")
 KEPT = 20
 """Trees and inventories that stay, beside those that a host names."""
+
+KEPT_PROGRAMS = 3
+"""Some 50 MB each, beside those that a host names."""
 
 LEVELS = 3
 HOSTS = ".hosts"
@@ -156,6 +160,38 @@ def find(way: Way | Later, folder: Path = CACHE / "deploy") -> Kept | None:
     return kept
 
 
+def keep_program(program: Path | None, folder: Path = CACHE / "deploy") -> str:
+    """Keep the program of an object store; return its checksum, empty without a program."""
+    if program is None or not program.is_file():
+        return ""
+    checksum = _checksum(program)
+    place = folder / "versitygw" / checksum
+    if not place.is_file():
+        with _beside(place.parent) as beside:
+            shutil.copy2(program, beside / checksum)
+            (beside / checksum).rename(place)
+    os.utime(place)
+    return checksum
+
+
+def find_program(checksum: str, folder: Path = CACHE / "deploy") -> Path:
+    """Return the program of this checksum; DeployError if it is gone, or another one by now."""
+    place = folder / "versitygw" / checksum
+    if not place.is_file() or _checksum(place) != checksum:
+        raise DeployError(
+            f"The object store's program of then, versitygw {checksum[:NAME_LENGTH]}, is not on"
+            f" this controller ({place}).",
+            "Roll back from the controller that deployed it, or name the release: ./deploy"
+            " INVENTORY --rollback VERSION changes the release alone.",
+        )
+    return place
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def differing(before: Path, now: Path) -> list[str]:
     """Return the files of two folders of inventories that differ, by their names below them."""
     names = {path.relative_to(folder) for folder in (before, now) for path in _files(folder)}
@@ -167,14 +203,18 @@ def _content(path: Path) -> bytes | None:
 
 
 def prune(named: Collection[str], folder: Path = CACHE / "deploy") -> None:
-    """Remove the oldest trees and inventories that no host names."""
-    for kind in ("trees", "inventories"):
+    """Remove the oldest trees, inventories and programs that no host names."""
+    for kind, kept in (("trees", KEPT), ("inventories", KEPT), ("versitygw", KEPT_PROGRAMS)):
         found = sorted(
             (folder / kind).glob("*"), key=lambda path: path.stat().st_mtime, reverse=True
         )
-        for path in found[KEPT:]:
-            if path.name not in named:
+        for path in found[kept:]:
+            if path.name in named:
+                continue
+            if path.is_dir():
                 shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _files(path: Path) -> Iterator[Path]:

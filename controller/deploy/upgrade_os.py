@@ -1,7 +1,7 @@
 """`./deploy INVENTORY --upgrade-os`: Debian's packages, host by host in the order of a roll.
 
 The steps of a host are `playbooks/upgrade-os.yml`; this module plans, asks, orders, and stops at
-the first host that fails. Packages have no way back, so that host stays drained.
+the first host that fails. Packages have no way back: that host is put back if it passes the check.
 """
 
 from __future__ import annotations
@@ -128,8 +128,7 @@ def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
                 done = f"Upgraded before: {decide.joined(due[: number - 1])}. " if rows else ""
                 raise DeployError(
                     f"The upgrade of {name} failed: {problem}.",
-                    f"{done}{name} stays drained for half an hour at most. Repair it, then run the"
-                    " same command again: it goes on from there.",
+                    f"{done}Repair it, then run the same command again: it goes on from there.",
                 )
             rows.append((name, f"{time.monotonic() - began:.0f}"))
     print(f"\n{decide.table(('HOST', 'SECONDS'), rows)}")
@@ -158,17 +157,29 @@ def look(site: Site) -> dict[str, Upgrade]:
 
 
 def _upgrade_host(site: Site, name: str, release: str, lock: Lease | None) -> str:
-    """Drain a host, upgrade it, check it, put it back; return the problem."""
+    """Drain a host, upgrade it, check it, put it back; return the problem and how it is left."""
     given: dict[str, Any] = {"upgrade_os_ends": False, "lock_is_held": True}
     if lock:
         given["roll_lock"] = lock.said
     with Step("upgrade", name):
         problem = _play(site, "../upgrade-os", name, given)
-    if not problem:
-        with Step("check", name):
-            verdicts = books.settled(site, [name], {"roll_versions": {name: release}})
-        problem = "; ".join(verdicts[name]["problems"])
-    return problem or _play(site, "ready", name, {})
+    # Also after a failure: a host that is well does not stay drained.
+    with Step("check", name):
+        verdicts = books.settled(site, [name], {"roll_versions": {name: release}})
+    ill = verdicts[name]["problems"]
+    if not ill:
+        left = _play(site, "ready", name, {})
+        if left:
+            return f"{problem or 'it was not put back'}: {left}"
+        return f"{problem}; it passed the check, and was put back" if problem else ""
+    words = "; ".join([*([problem] if problem else []), *ill])
+    if books.may_serve(ill):
+        # It catches up; no proxy uses it before it has.
+        left = _play(site, "ready", name, {"roll_back_waits": False})
+        return f"{words}; {left or 'it was put back, and is used when it has caught up'}"
+    # A drain that ends by itself would bring it back to clients unseen.
+    left = _play(site, "drain", name, {"roll_drain_stays": True})
+    return f"{words}; {left or 'it stays drained until /etc/hgfleet/web.drain is removed'}"
 
 
 def _play(site: Site, book: str, name: str, variables: Mapping[str, Any]) -> str:

@@ -44,13 +44,15 @@ class Way:
     """A release, and names of the tree and the inventory that configured a host with it.
 
     `tree` and `inventory` are empty where no deploy has recorded them; `release` is empty on a host
-    without one. `later` has the parts that came afterwards, each once.
+    without one. `later` has the parts that came afterwards, each once. `versitygw` is the checksum
+    of the store's program, on a host with an object store.
     """
 
     release: str = ""
     tree: str = ""
     inventory: str = ""
     later: tuple[Later, ...] = ()
+    versitygw: str = ""
 
     @property
     def said(self) -> str:
@@ -68,6 +70,8 @@ def _way(data: object) -> Way | None:
     return Way(
         *_texts(data, "release", "tree", "inventory"),
         later=tuple(Later(*_texts(of, "part", "tree", "inventory")) for of in later),
+        # A release before that wrote none.
+        versitygw=str(data.get("versitygw", "")),
     )
 
 
@@ -77,8 +81,8 @@ def _texts(data: Mapping[str, Any], one: str, two: str, three: str) -> tuple[str
 
 def written(way: Way) -> dict[str, Any]:
     """Return a way as a record has it."""
-    data = asdict(way)
-    return data if way.later else {key: data[key] for key in data if key != "later"}
+    needed = ("release", "tree", "inventory")
+    return {key: value for key, value in asdict(way).items() if value or key in needed}
 
 
 def with_parts(had: Way, parts: Sequence[str], has: Way) -> Way:
@@ -90,13 +94,13 @@ def with_parts(had: Way, parts: Sequence[str], has: Way) -> Way:
 
 
 def names(record: Mapping[str, Any]) -> set[str]:
-    """Return the names of trees and inventories that a host could go back to."""
+    """Return the names of trees, inventories and programs that a host could go back to."""
     found = set()
     for way in (_way(record.get("now")), _way(record.get("before"))):
         if way:
-            found |= {way.tree, way.inventory}
+            found |= {way.tree, way.inventory, way.versitygw}
             found |= {name for later in way.later for name in (later.tree, later.inventory)}
-    return found
+    return found - {""}
 
 
 def present(record: Mapping[str, Any], current: str) -> Way:

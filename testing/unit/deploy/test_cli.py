@@ -62,6 +62,7 @@ class Stage:
         self.plan = {"hg1": Result(2, False), "proxy1": Result(0, False)}
         self.codes = {"plan": 0, "apply": 0}
         self.versions: list[str] = []
+        self.builts: list[run.Built] = []
         self.records: list[history.Record] = []
         self.under_lock: list[str] = []
         self.refused: dict[str, list[str]] = {}
@@ -155,6 +156,7 @@ class Stage:
         self.done.append(words)
         self.kept_records |= (variables or {}).get("roll_records", {})
         self.versions.append(built.version)
+        self.builts.append(built)
         return self.plan, self.codes[name], ROOT / "log"
 
 
@@ -607,6 +609,89 @@ def test_a_release_without_a_way_back_is_refused_before_the_plan(
     assert cli.main(["production", "--yes"]) == 1
     assert stage.steps == []
     assert f"{OLD} cannot read tokens: format 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [(), (OLD,)])
+def test_a_format_that_a_rollback_cannot_undo_is_refused(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+) -> None:
+    """The present release wrote tokens that the former one cannot read."""
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
+    declared = {
+        OLD: {"tokens": {"writes": 1, "reads": [1]}},
+        NEW: {"tokens": {"writes": 2, "reads": [1, 2]}},
+    }
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(
+        True,
+        NEW,
+        (NEW, OLD),
+        extensions=extensions,
+        groups=RELEASE,
+        record=ways.done(ways.Way(OLD), ways.Way(NEW), 1.0),
+        formats=declared,
+    )
+    assert cli.main(["production", "--yes", "--rollback", *options]) == 1
+    assert stage.steps == []
+    told = capsys.readouterr().err
+    assert f"There is no way to {OLD} and back" in told
+    assert f"{OLD} cannot read tokens: format 2 is written, expected one of 1 by {NEW}" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [((), 1), (("--untested", "outage"), 0), (("--check",), 0)]
+)
+def test_a_rollback_that_this_tree_configures_asks_for_a_tested_tree_or_a_reason(
+    stage: Stage, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: int
+) -> None:
+    stage.attestation = None
+    extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
+    stage.states["hg1"] = HostState(True, NEW, (NEW, OLD), extensions=extensions, groups=RELEASE)
+    stage.after = {
+        "hg1": HostState(True, OLD, (NEW, OLD), groups=RELEASE),
+        "proxy1": HostState(True, groups=PROXY),
+    }
+    assert cli.main(["production", "--yes", "--rollback", OLD, *options]) == code
+    assert ("--untested REASON" in capsys.readouterr().err) is bool(code)
+    assert bool(stage.done) is not bool(code)
+
+
+def test_an_object_store_goes_back_to_its_program_of_then(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By its checksum: the file of that name is another one by now."""
+    folder = tmp_path / "kept"
+    program = tmp_path / "versitygw"
+    program.write_bytes(b"then")
+    then = trees.keep_program(program, folder)
+    program.write_bytes(b"now")
+    now = trees.keep_program(program, folder)
+    real = trees.find_program
+    monkeypatch.setattr(trees, "find_program", lambda checksum: real(checksum, folder))
+    monkeypatch.setattr(trees, "keep_program", lambda _path: now)
+    monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, program))
+    monkeypatch.setattr(trees, "find", lambda _way: None)
+    stage.hosts["hg1"] = ["objectstore", "release"]
+    had = ways.Way(OLD, "tree1", "site1", versitygw=then)
+    stage.states["hg1"] = replace(
+        stage.states["hg1"],
+        groups=RELEASE | {"objectstore"},
+        record=ways.done(None, had, 1.0),
+    )
+    stage.problems = [["hgfleet-objectstore.service is failed"]]
+    assert cli.main(["production", "--yes", "--no-plan"]) == 1
+    assert [built.version for built in stage.builts] == [NEW, OLD]
+    taken_back = stage.builts[-1].versitygw
+    assert taken_back is not None
+    assert taken_back.read_bytes() == b"then"
+    assert stage.kept_records["hg1"]["now"]["versitygw"] == then
+    stage.problems.clear()
+    assert cli.main(["production", "--yes", "--no-plan"]) == 0
+    assert stage.kept_records["hg1"]["now"]["versitygw"] == now
+    assert "versitygw" not in stage.kept_records["proxy1"]["now"]
 
 
 def test_nothing_is_taken_back_where_no_change_is_known(

@@ -186,3 +186,37 @@ def test_a_folder_whose_name_needs_more_than_the_inventory_is_left_alone(
     inventory: Path, text: str
 ) -> None:
     assert trees.written_folders(inventory, [{"base_tls_ca_folder": text}]) == set()
+
+
+# --- the program of an object store -----------------------------------------------------------
+
+
+def test_a_program_is_found_by_its_checksum_after_its_file_changed(tmp_path: Path) -> None:
+    program, folder = tmp_path / "versitygw-1", tmp_path / "kept"
+    program.write_bytes(b"then")
+    checksum = trees.keep_program(program, folder)
+    assert trees.keep_program(program, folder) == checksum
+    program.write_bytes(b"now")
+    assert trees.find_program(checksum, folder).read_bytes() == b"then"
+    assert trees.keep_program(None, folder) == trees.keep_program(tmp_path / "none", folder) == ""
+
+
+def test_a_program_that_is_gone_or_another_one_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    program, folder = tmp_path / "versitygw-1", tmp_path / "kept"
+    program.write_bytes(b"then")
+    checksum = trees.keep_program(program, folder)
+    (folder / "versitygw" / checksum).write_bytes(b"cut")
+    for wrong in (checksum, "0" * 64):
+        with pytest.raises(DeployError, match="Roll back from the controller that deployed it"):
+            trees.find_program(wrong, folder)
+
+
+def test_the_newest_programs_and_those_that_hosts_name_stay(tmp_path: Path) -> None:
+    for number in range(trees.KEPT_PROGRAMS + 3):
+        path = tmp_path / f"versitygw/program{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.utime(path, (number, number))
+    trees.prune({"program0"}, tmp_path)
+    left = {path.name for path in (tmp_path / "versitygw").iterdir()}
+    assert left == {"program0", "program3", "program4", "program5"}

@@ -99,3 +99,12 @@ def test_a_part_that_came_later_survives_the_way_to_the_host_and_back() -> None:
     assert record["before"] == {"release": FIRST.release, "tree": "tree1", "inventory": "site1"}
     assert ways.names(record) == {"tree1", "site1", "tree2", "site2"}
     assert ways.names({}) == set()
+
+
+def test_the_program_of_an_object_store_is_a_part_of_the_way() -> None:
+    way = replace(FIRST, versitygw="c" * 64)
+    record = json.loads(json.dumps(ways.done(way, SECOND, 2.0)))
+    assert ways.back(record, SECOND.release) == way
+    assert "c" * 64 in ways.names(record)
+    # A host without one has the record that earlier releases read.
+    assert set(record["now"]) == {"release", "tree", "inventory"}
