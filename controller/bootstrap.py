@@ -146,7 +146,9 @@ def check_free_space(path: Path, needed: int = NEEDED_FREE_BYTES) -> None:
     if free < needed:
         fail(
             f"{path} has {free / 1024**3:.1f} GiB free; {needed / 1024**3:.1f} GiB are needed.",
-            "Free some space, for example with: docker system prune -af",
+            "Free some space on that disk. ./cluster down removes the containers of the cluster and"
+            " what was pushed into them; docker system df shows what Docker has: remove only images"
+            " and volumes that nobody needs, by their names.",
         )
 
 

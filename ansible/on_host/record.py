@@ -17,6 +17,8 @@ DRAIN = Path("/etc/hgfleet/web.drain")
 CURRENT = Path("/opt/hgfleet/current")
 RELEASES = Path("/opt/hgfleet/releases")
 UNFINISHED = Path("/etc/hgfleet/unfinished")
+TRUST = Path("/etc/hgfleet/tls/ca.pem")
+"""Certificates of the site's CA, which everyone may read."""
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -33,6 +35,10 @@ def read() -> dict[str, object]:
         drain = DRAIN.read_text("utf-8", "replace")
     except OSError:
         drain = ""
+    try:
+        trust = TRUST.read_text("ascii", "replace")
+    except OSError:
+        trust = ""
     record, is_drained = _json(RECORD), drain.startswith("until=")
     releases = [path for path in RELEASES.glob("*") if path.is_dir()]
     releases.sort(key=lambda path: path.lstat().st_ctime, reverse=True)
@@ -40,6 +46,7 @@ def read() -> dict[str, object]:
         "record": record,
         "unfinished": UNFINISHED.exists() or is_drained or bool(record.get("begun")),
         "drained": is_drained,
+        "trust": trust,
         "provisioned": GROUPS.is_file(),
         "groups": _json(GROUPS).get("groups", []),
         "current": CURRENT.readlink().name if CURRENT.is_symlink() else "",

@@ -52,6 +52,8 @@ class HostState:
     that takes pushes. A run that broke off left an unfinished host; `is_drained` if it drained it.
     `extensions` are the files of their extensions, such as 0.1.0-1a2b3c4d5e6f/hgext/access.py.
     `arrival` is how the controller came, for the checks of the roles (`internal/variables.yml`).
+    `trust` are the certificates of the CA on the host. `ca_folder` is the folder of the CA on the
+    controller, empty where the operator says that the CA is lost.
     """
 
     provisioned: bool = False
@@ -68,6 +70,8 @@ class HostState:
     formats: Mapping[str, Any] = field(default_factory=dict)
     primary: str = ""
     arrival: Mapping[str, Any] = field(default_factory=dict)
+    trust: str = ""
+    ca_folder: str = ""
 
 
 UNKNOWN = HostState(problem="it gave no answer")
@@ -152,6 +156,8 @@ def _state(message: Mapping[str, Any]) -> HostState:
         primary=str(message["primary"]),
         unfit=tuple(fitness.problems(fitness.parse(message["machine"]), _reason(message["sudo"]))),
         arrival=dict(message["arrival"]),
+        trust=str(host["trust"]),
+        ca_folder=str(message["ca_folder"]),
     )
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller import bootstrap
@@ -37,6 +41,7 @@ def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostSt
     known = {name: states.get(name, UNKNOWN) for name in among}
     inventory = validate.inventory_problems(site.everything, site.variables, run.parts())
     inventory += refused_registries(site, states)
+    inventory += refused_ca(site, states)
     wrong = inventory or any(state.problem or state.unfit for state in known.values())
     variables: Mapping[str, Sequence[str]] = {}
     if wrong or not planned or decide.new_hosts(known, site.hosts, among, run.parts()):
@@ -88,6 +93,21 @@ def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, 
     except ValueError:
         said = " ".join((done.stderr + done.stdout).split())[-600:]
         raise DeployError(f"Checking the variables failed: {said}", run.way_out(said)) from None
+
+
+def refused_ca(site: Site, states: Mapping[str, HostState]) -> list[str]:
+    """Return a sentence if a run would make a second CA for a site that has one.
+
+    With --limit the hosts of the run may be blank, so all hosts of the site are asked.
+    """
+    folders = {os.path.realpath(of.ca_folder) for of in states.values() if of.ca_folder}
+    missing = sorted(path for path in folders if not Path(path, "ca.pem").is_file())
+    if not missing:
+        return []
+    if set(states) != set(site.everything):
+        states = run.read_states(replace(site, hosts=site.everything))
+    trusts = {name: state.trust for name, state in states.items()}
+    return validate.missing_ca(missing[0], trusts, time.time())
 
 
 def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]:

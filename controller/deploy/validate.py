@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import ssl
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,36 @@ def inventory_problems(
         if not known.intersection(groups)
     ]
     return found + _shared_addresses(hosts, variables) + _wrong_sets(hosts, variables)
+
+
+def missing_ca(folder: str, trusts: Mapping[str, str], now: float) -> list[str]:
+    """Return a sentence if hosts trust a CA that is not on this controller, which has none.
+
+    `trusts` has the certificates on each host in PEM; `folder` is base_tls_ca_folder. A run would
+    make a second CA there. An expired CA has to be replaced, and is no reason to refuse.
+    """
+    names = [name for name, text in trusts.items() if _is_valid(text, now)]
+    if not names:
+        return []
+    sentence = (
+        f"{joined(names)} trust a CA that is not on this controller, and a run would make a second"
+        f" one, which clients do not trust: bring ca.pem and ca.key, and next/ and former/ if they"
+        f" are there, to {folder} from the controller that deployed this site, or from its backup."
+        " If ca.key is lost, -e ca_is_lost=true makes another CA; all clients need its ca.pem."
+    )
+    return [sentence]
+
+
+def _is_valid(certificates: str, now: float) -> bool:
+    """Say whether one of these certificates of CAs has not expired."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError):
+        # Nothing, or no certificate.
+        return False
+    ends = [str(of["notAfter"]) for of in context.get_ca_certs()]
+    return any(ssl.cert_time_to_seconds(end) > now for end in ends)
 
 
 def _shared_addresses(

@@ -67,6 +67,7 @@ def test_the_state_of_hosts_is_read() -> None:
         "record": {"begun": True},
         "unfinished": True,
         "drained": True,
+        "trust": "a certificate",
         "formats": {},
     }
     message = {
@@ -74,6 +75,7 @@ def test_the_state_of_hosts_is_read() -> None:
         "machine": FIT._asdict(),
         "sudo": "",
         "registry": "/r.yml",
+        "ca_folder": "/ca",
         "primary": "hg1",
         "arrival": {"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
     }
@@ -95,6 +97,8 @@ def test_the_state_of_hosts_is_read() -> None:
         is_drained=True,
         primary="hg1",
         arrival={"connection": "192.0.2.9 50000 192.0.2.1 22", "moves_to": "2222"},
+        trust="a certificate",
+        ca_folder="/ca",
     )
     assert states["hg2"].problem == "no route to host"
 

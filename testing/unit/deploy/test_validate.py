@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from controller.deploy import validate
-from controller.deploy.decide import DeployError
+from controller.deploy import run, survey, validate
+from controller.deploy.decide import DeployError, HostState
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PARTS = {
     "base",
@@ -124,3 +132,64 @@ def test_refusals_of_roles_are_read_once_with_their_hosts() -> None:
     ]
     output = f"a warning\n{json.dumps({'plays': [{'tasks': tasks}]})}"
     assert validate.refusals(output) == {"web_title is empty.": ["hg1", "hg2"]}
+
+
+# --- the CA -----------------------------------------------------------------------------------
+
+
+def certificate(days: int) -> str:
+    """Return a CA that ends in so many days, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a CA")])
+    now = datetime.datetime.now(datetime.UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=100))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return built.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_a_controller_without_the_ca_of_a_deployed_site_is_told_what_to_bring() -> None:
+    trusts = {"hg1": certificate(10), "hgweb1": certificate(10), "new": ""}
+    (told,) = validate.missing_ca("/home/ann/ca", trusts, time.time())
+    assert told.startswith("hg1 and hgweb1 trust a CA that is not on this controller")
+    assert "bring ca.pem and ca.key" in told
+    assert "to /home/ann/ca from the controller that deployed this site" in told
+
+
+@pytest.mark.parametrize("text", ["", "no certificate"])
+def test_a_blank_site_and_one_whose_ca_has_expired_get_a_new_ca(text: str) -> None:
+    assert validate.missing_ca("ca", {"hg1": text, "hg2": certificate(-1)}, time.time()) == []
+    # While a CA replaces another one, hosts trust both.
+    both = certificate(-1) + certificate(1)
+    assert validate.missing_ca("ca", {"hg1": both}, time.time()) != []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_all_hosts_of_a_site_are_asked_before_a_ca_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """The run is limited to a new host, which trusts no CA yet."""
+    folder = tmp_path / "ca"
+    folder.mkdir()
+    if is_there:
+        (folder / "ca.pem").touch()
+    states = {"new": HostState(ca_folder=str(folder))}
+    everything: dict[str, list[str]] = {"hg1": ["ssh"], "new": ["web"]}
+    site = run.Site("x", tmp_path / "hosts.yml", {"new": ["web"]}, everything=everything)
+    asked: list[object] = []
+
+    def read_states(of: run.Site) -> dict[str, HostState]:
+        asked.append(of.hosts)
+        return states | {"hg1": HostState(trust=certificate(10), ca_folder=str(folder))}
+
+    monkeypatch.setattr(run, "read_states", read_states)
+    assert bool(survey.refused_ca(site, states)) is not is_there
+    assert asked == ([] if is_there else [everything])

@@ -18,7 +18,7 @@ record = loading.module("ansible/on_host/record.py")
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that stands for the root of a host."""
-    for name in ("RECORD", "GROUPS", "DRAIN", "CURRENT", "RELEASES", "UNFINISHED"):
+    for name in ("RECORD", "GROUPS", "DRAIN", "CURRENT", "RELEASES", "UNFINISHED", "TRUST"):
         path = tmp_path / str(getattr(record, name))[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(record, name, path)
