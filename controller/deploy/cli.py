@@ -34,7 +34,7 @@ from controller.deploy.roll import Roll, Target, target_of
 from controller.deploy.ways import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from controller.deploy.decide import HostState
     from controller.deploy.run import Built, Site
@@ -151,10 +151,8 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         questions.require_answer(options)
         with processes.interrupts(), _alone(site):
-            steps = _rollback if options.rollback else _deploy
-            steps = upgrade_os.main if options.upgrade_os else only.main if options.only else steps
             site, taken = run.with_copies(site)
-            code = steps(site, options, taken)
+            code = _steps(options)(site, options, taken)
         return code or verify.after(site, options)
     except (DeployError, bootstrap.SetupError) as error:
         sys.stdout.flush()
@@ -166,6 +164,15 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+def _steps(options: argparse.Namespace) -> Callable[[Site, argparse.Namespace, Taken], int]:
+    """Return what the options ask for."""
+    if options.upgrade_os:
+        return upgrade_os.main
+    if options.only:
+        return only.main
+    return _rollback if options.rollback else _deploy
 
 
 @contextlib.contextmanager

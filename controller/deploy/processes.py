@@ -50,7 +50,7 @@ _kept: set[int] = set()
 
 @contextlib.contextmanager
 def kept_by_children(descriptor: int) -> Iterator[None]:
-    """Let every command that starts meanwhile inherit this descriptor of a locked file."""
+    """Let every command that starts in the block inherit this descriptor of a locked file."""
     _kept.add(descriptor)
     try:
         yield

@@ -120,8 +120,7 @@ def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
         survey.require_same(site, states, due)
         rows: list[tuple[str, str]] = []
         for number, name in enumerate(due, 1):
-            if lock:
-                lock.require()
+            lock.require()
             began = time.monotonic()
             Step.say("upgrade", f"host {number} of {len(due)}, {name}")
             if problem := _upgrade_host(site, name, states[name].current, lock):
@@ -156,11 +155,9 @@ def look(site: Site) -> dict[str, Upgrade]:
     return found
 
 
-def _upgrade_host(site: Site, name: str, release: str, lock: Lease | None) -> str:
+def _upgrade_host(site: Site, name: str, release: str, lock: Lease) -> str:
     """Drain a host, upgrade it, check it, put it back; return the problem and how it is left."""
-    given: dict[str, Any] = {"upgrade_os_ends": False, "lock_is_held": True}
-    if lock:
-        given["roll_lock"] = lock.said
+    given = {"upgrade_os_ends": False, "lock_is_held": True, "roll_lock": lock.said}
     with Step("upgrade", name):
         problem = _play(site, "../upgrade-os", name, given)
     # Also after a failure: a host that is well does not stay drained.

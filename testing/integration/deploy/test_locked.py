@@ -82,7 +82,7 @@ def test_a_playbook_has_the_lock_until_its_end(site: Site) -> None:
     assert "item=hg1" in told
 
 
-def test_one_that_broke_off_keeps_the_lock_and_takes_it_again(site: Site) -> None:
+def test_a_playbook_that_broke_off_keeps_the_lock_and_takes_it_again(site: Site) -> None:
     assert site.play(fails=True)[0] != 0
     first = site.lock()
     assert first is not None

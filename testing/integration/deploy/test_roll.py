@@ -187,7 +187,7 @@ def test_a_host_is_checked_without_hosts_that_are_away_and_the_verdict_says_so(
 def test_a_host_refuses_the_drain_of_a_run_that_lost_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: float, code: int
 ) -> None:
-    """Another run, whose lock is of 100, has changed the host meanwhile."""
+    """Another run, whose lock was taken at 100, has changed the host."""
     holder = {"id": "b", "said": "operator of b", "taken": 100.0}
     (tmp_path / "holder.json").write_text(json.dumps(holder))
     given = {

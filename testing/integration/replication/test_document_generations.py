@@ -120,7 +120,7 @@ def test_a_restored_primary_that_goes_on_is_refused_until_it_begins_a_term(pair:
     pair.sync.run()
     pair.restore()
     pair.sync.run()
-    # Its numbers reach that of the mirror, and pass it.
+    # Its numbers reach the number of the mirror, and pass it.
     for path in ("people/bob/c", "people/bob/d", "people/bob/e"):
         pair.create(path)
         pair.renew()
@@ -376,7 +376,7 @@ def test_a_repository_that_left_the_inventory_is_kept_and_alarms_nobody(
     with dynamic_update.update(pair.primary.dynamic) as entries:
         entries.keep_identities(())
     pair.sync.run()
-    # The inventory of the mirror follows that of the primary.
+    # The inventory of the mirror follows the inventory of the primary.
     assert pair.mirror.path("tool").is_dir()
     pair.mirror.declare()
     monkeypatch.setattr(follow, "WHOLE_S", 0.0)

@@ -185,9 +185,12 @@ def test_plan_and_roll_use_the_copies_that_the_gate_judged(
 ) -> None:
     judged: list[object] = []
     real = attested.judge
-    monkeypatch.setattr(
-        attested, "judge", lambda taken, options: judged.append(taken) or real(taken, options)
-    )
+
+    def judge(taken: trees.Taken, asked: Any) -> gate.Verdict:
+        judged.append(taken)
+        return real(taken, asked)
+
+    monkeypatch.setattr(attested, "judge", judge)
     extensions = frozenset(f"{OLD}/hgext/{path.name}" for path in (ROOT / "hgext").glob("*.py"))
     if "--only" in options:
         after_a_deploy(stage)
@@ -662,7 +665,7 @@ def test_a_rollback_that_this_tree_configures_asks_for_a_tested_tree_or_a_reason
 def test_an_object_store_goes_back_to_its_program_of_then(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By its checksum: the file of that name is another one by now."""
+    """By its checksum: the file of that name has other content by now."""
     folder = tmp_path / "kept"
     program = tmp_path / "versitygw"
     program.write_bytes(b"then")

@@ -231,10 +231,10 @@ class Lock:
 
 
 def test_a_lost_lock_ends_a_roll_before_the_next_batch(ansible: Ansible) -> None:
-    one = rolling()
-    one.lock = Lock(ansible, 2)  # type: ignore[assignment]
+    ours = rolling()
+    ours.lock = Lock(ansible, 2)  # type: ignore[assignment]
     with pytest.raises(DeployError, match="lost the lock"):
-        one.run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
+        ours.run([Batch("canary", ("hgweb1",)), Batch("mirrors", ("hgweb2",))])
     assert ansible.steps == [
         *("drain hgweb1", "lease hgweb1", f"{NEW} hgweb1", "check hgweb1", "ready hgweb1"),
         "lease",

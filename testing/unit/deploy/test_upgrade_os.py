@@ -6,7 +6,7 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -71,6 +71,15 @@ def test_a_person_reads_which_hosts_restart() -> None:
     ]
 
 
+class Lock:
+    """The lock of the site, which the run keeps."""
+
+    said: Final = {"id": "a", "said": "a", "taken": 1.0}
+
+    def require(self) -> None:
+        """Go on."""
+
+
 class Stage:
     """A site whose hosts are asked and upgraded on paper; `failing` is a host that fails."""
 
@@ -96,9 +105,9 @@ class Stage:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     @contextlib.contextmanager
-    def held(self, _site: run.Site, of: Any) -> Iterator[None]:
+    def held(self, _site: run.Site, of: Any) -> Iterator[Lock]:
         self.done.append(f"lock for {of.release}: {of.plan}")
-        yield
+        yield Lock()
         self.done.append("unlock")
 
     def check(self, _site: run.Site, hosts: list[str], _given: object) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_nothing_is_written_to_show_the_log(folder: Path) -> None:
 
 
 def test_a_lock_that_was_given_back_by_another_run_is_not_renewed(folder: Path) -> None:
-    """The controller of a was asleep, and b came and went meanwhile."""
+    """The controller of a was asleep, and b came and went."""
     site_lock.act(folder, ask("take", "a"), 0.0)
     site_lock.act(folder, ask("take", "b", THEIRS), 400.0)
     site_lock.act(folder, ask("end", "b", THEIRS), 500.0)
@@ -314,18 +314,18 @@ def holding(hosts: Hosts, end: float = 1e9) -> lease.Lease:
     """Return a lease that was taken at 0, whose clock is that of the hosts."""
     taken = site_lock.act(hosts.folder / "hg1", ask("take", "a"), 0.0)["taken"]
     asked = {"id": "a", "checkout": OURS, "said": "operator of a"}
-    one = lease.Lease(hosts.site, "hg1", asked, taken)
-    one.clock = clock = Time(hosts, end)
-    one.ended = clock  # type: ignore[assignment]
-    one._renewed = one._extended = 0.0
-    return one
+    ours = lease.Lease(hosts.site, "hg1", asked, taken)
+    ours.clock = clock = Time(hosts, end)
+    ours.ended = clock  # type: ignore[assignment]
+    ours._renewed = ours._extended = 0.0
+    return ours
 
 
 def test_the_lease_outlasts_two_renewals_that_fail_as_slowly_as_they_may(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another controller tries to take the lock at the end of each of its waits."""
-    one = holding(hosts, end=230.0)
+    ours = holding(hosts, end=230.0)
     failing, refused = [True, True], []
 
     def ask_slowly(site: run.Site, names: Iterable[str], request: dict[str, Any]) -> Any:
@@ -339,7 +339,7 @@ def test_the_lease_outlasts_two_renewals_that_fail_as_slowly_as_they_may(
         return hosts.ask(site, names, request)
 
     monkeypatch.setattr(lease, "_ask", ask_slowly)
-    one.keep()
+    ours.keep()
     assert hosts.asked == ["renew"]
     assert refused == [True, True, True]
     held = site_lock._read(hosts.folder / "hg1")
@@ -348,46 +348,46 @@ def test_the_lease_outlasts_two_renewals_that_fail_as_slowly_as_they_may(
 
 
 def test_a_run_that_lost_its_lock_ends_before_its_next_hosts(hosts: Hosts) -> None:
-    one = holding(hosts)
-    one.require()
+    ours = holding(hosts)
+    ours.require()
     hosts.now = 400.0
     site_lock.act(hosts.folder / "hg1", ask("take", "b", THEIRS), hosts.now)
     with pytest.raises(DeployError, match=r"lost the lock .* operator of b has the lock now"):
-        one.require()
+        ours.require()
     # Also when b is done.
     site_lock.act(hosts.folder / "hg1", ask("end", "b", THEIRS), hosts.now)
     with pytest.raises(DeployError, match="lost the lock"):
-        one.require()
+        ours.require()
 
 
 def test_a_run_whose_renewals_failed_goes_on_as_long_as_its_lease_lasts(hosts: Hosts) -> None:
     """The host of the lock restarts."""
-    one = holding(hosts)
+    ours = holding(hosts)
     hosts.away.add("hg1")
     hosts.now = 200.0
-    one.require()
+    ours.require()
     hosts.now = 250.0
     with pytest.raises(DeployError, match="no route to host"):
-        one.require()
-    # Nobody took it.
+        ours.require()
+    # No other run took it.
     hosts.away.clear()
-    one.require()
+    ours.require()
     assert hosts.asked == ["renew"] * 3
 
 
 def test_the_drain_is_extended_for_as_long_as_a_batch_takes(hosts: Hosts) -> None:
-    one = holding(hosts)
+    ours = holding(hosts)
     (hosts.folder / "hg2").mkdir()
     site_lock.act(hosts.folder / "hg2", entering("a", 0.0), 0.0)
-    one.drains(["hg2"])
+    ours.drains(["hg2"])
     for now in (300.0, 700.0, 900.0, 1400.0):
         hosts.now = now
-        assert one.renew() == ""
+        assert ours.renew() == ""
     assert hosts.asked == ["renew", "renew", "drain", "renew", "renew", "drain"]
-    one.drains(())
+    ours.drains(())
     hosts.now = 9000.0
     site_lock.act(hosts.folder / "hg1", ask("take", "a"), hosts.now)
-    one.renew()
+    ours.renew()
     assert hosts.asked[-1] == "renew"
 
 
