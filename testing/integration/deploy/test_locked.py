@@ -42,7 +42,6 @@ class Site:
     def play(self, *options: str, away: Sequence[str] = (), **given: Any) -> tuple[int, str]:
         variables = {
             "lock_what": "promotion",
-            "__lock_programs": str(ROOT / "ansible/on_host"),
             "__lock_folder": {"folder": str(self.folder)},
             **given,
         }

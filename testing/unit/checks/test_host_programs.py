@@ -79,3 +79,9 @@ def test_the_programs_of_this_repository_are_among_the_house_rules(
     assert host_programs.problems(ROOT) == []
     monkeypatch.setattr(host_programs, "problems", lambda _top: ["found"])
     assert "found" in house_rules.check(ROOT)
+
+
+def test_a_program_in_a_folder_that_tests_replace_is_found(repository: Path) -> None:
+    play = repository / "ansible/playbooks/check.yml"
+    play.write_text(PLAY.replace("../on_host/", "{{ folder | default('../on_host') }}/"))
+    assert host_programs.problems(repository) == []
