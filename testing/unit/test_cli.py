@@ -63,7 +63,7 @@ def test_each_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_help_fills_sentences_and_keeps_examples(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each part, and of each command of it: all of them are parsers of one class."""
+    """Each part, and each command of it, has a parser of the same class."""
     monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit):
         cli.main(["metrics", "--help"])

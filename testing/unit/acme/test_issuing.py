@@ -1,4 +1,4 @@
-"""The folder of ACME: which certificate is in use, and its replacement by a new one."""
+"""The folder of ACME: which certificate is in use, and its replacement by a new certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a certificate is due, and how lego is asked for one."""
+"""When a certificate is due, and how lego is asked to renew it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_the_size_is_not_looked_at_for_ordinary_pulls_and_large_ones() -> None:
         ([*served(1), *waiting(2)], 2, None),
         ([*served(1, 2), *waiting(3)], 3, Position(2, 0)),
         ([*served(1, 2), *waiting(3, 4, 5)], 5, Position(2, 2)),
-        # One slot is free: it is for the first of those that wait.
+        # A slot is free: the first clone that waits gets it.
         ([*served(2), *waiting(3, 4)], 3, None),
         ([*served(2), *waiting(3, 4)], 4, Position(1, 1)),
         # Who does not ask is passed over, and is in front again once it asks.
@@ -115,7 +115,7 @@ def test_sentences_say_how_many_there_are() -> None:
     assert queue.refusal([*served(1, 2), *waiting(3, 4, 5)], LIMITS) == (
         "2 clones are being served and 3 wait; try again in some minutes"
     )
-    # bundle2: hg dies of a longer one.
+    # bundle2: hg dies of a longer sentence.
     assert len(queue.gave_up(Position(999, 999), LIMITS)) < 255
 
 
@@ -177,7 +177,7 @@ def test_clones_take_turns(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "000000000003.waiting").read_text() == "repo=2\n"
     places[0].leave()
-    # No clone overtakes: neither the one behind, nor one that comes now.
+    # No clone overtakes: neither the clone behind, nor a clone that comes now.
     late = queue.enter(tmp_path, LIMITS, "late")
     assert late.ask() == Position(1, 2)
     assert places[3].ask() == Position(1, 1)

@@ -33,7 +33,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(key: Path, subject: str = "/CN=hg1.example.org", **changed: str) -> str:
-    """Return a request with the right extensions but for those given; "" leaves one out."""
+    """Return a request with the right extensions, but for those in `changed`; "" omits one."""
     extensions = {name: value for name, value in {**RIGHT, **changed}.items() if value}
     words = ["openssl", "req", "-new", "-key", str(key), "-subj", subject]
     for name, value in extensions.items():

@@ -176,7 +176,7 @@ def test_what_nobody_declared_is_extra() -> None:
 
 
 def test_no_password_is_among_what_the_role_writes_of_a_person() -> None:
-    """One that is written unlocks the account (slapo-ppolicy): the disabled would be back."""
+    """A password in an entry unlocks the account (slapo-ppolicy): the disabled would be back."""
     people = [{"name": "mallory", "full_name": "M", "mail": "m@x", "keys": [], "disabled": True}]
     (entry,) = directory.directory_people_entries(people, "dc=a").values()
     assert not any("password" in name.lower() for name in entry)

@@ -205,7 +205,7 @@ def test_defaults_of_the_table_are_those_of_the_roles() -> None:
     named = {name: port for row in firewall.table() for name, port in row["ports"].items()}
     for name, default in named.items():
         role = name.partition("_")[0]
-        # That of base is filled in from ansible_port.
+        # The port of base is filled in from ansible_port.
         if "_" in name and role != "base":
             assert yaml.safe_load((ROLES / role / "defaults/main.yml").read_text())[name] == default
 

@@ -1,4 +1,4 @@
-"""Whose registry and tokens a restored host gets: those of the newest generation."""
+"""A restored host gets the registry and the tokens of the newest generation."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_the_groups_of_the_example_are_those_of_its_registry() -> None:
 
 @pytest.mark.parametrize("name", [SMALL, LARGE])
 def test_the_secrets_of_an_example_are_named_once_and_empty(name: str) -> None:
-    """An empty one is refused by a role's preflight, so no secret of the example is deployed."""
+    """An empty secret is refused by a role's preflight: no secret of the example is deployed."""
     folder = INVENTORIES / name / "group_vars"
     vault = yaml.safe_load((folder / "all/vault.yml").read_text())
     used = {

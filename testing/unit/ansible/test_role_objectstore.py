@@ -24,7 +24,7 @@ def templar(*probers: str) -> Templar:
 
 
 def logged(line: str, *probers: str) -> bool:
-    """Whether a line of the server is one of the journal."""
+    """Return whether the journal keeps a line of the server."""
     options = shlex.split(str(value(templar(*probers), "_objectstore_unlogged")))
     done = subprocess.run(
         ["sed", "-u", "-E", *options, "-e", "p;d"],

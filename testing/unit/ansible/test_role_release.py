@@ -18,7 +18,7 @@ PRUNE = ROOT / "ansible/roles/release/tasks/prune.yml"
 def superseded(
     releases: list[str], current: str, wanted: str, kept: int = 3, used: tuple[str, ...] = ()
 ) -> list[str]:
-    """Evaluate the loop of the role's task; `releases` are those of the host, the newest first.
+    """Evaluate the loop of the role's task; `releases` are on the host, the newest first.
 
     Processes run from the releases that are `used`.
     """
@@ -51,7 +51,7 @@ def superseded(
         (["c", "b", "a"], "c", "d", ["a"]),
         (["d", "c", "b", "a"], "d", "d", ["a"]),
         (["c", "b", "a"], "c", "c", []),
-        # A rollback made the oldest one current; it is the way back of the next deploy.
+        # A rollback made the oldest release current; it is the way back of the next deploy.
         (["c", "b", "a"], "a", "d", ["b"]),
         (["c", "b", "a"], "c", "a", []),
     ],

@@ -26,7 +26,7 @@ RIGHT = "right"
 
 
 class Daemon:
-    """A daemon that knows one secret; it answers once it is told to, and notes who asks."""
+    """A daemon that knows a secret; it answers when it is told to, and records who asks."""
 
     def __init__(self, path: Path) -> None:
         self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -141,7 +141,7 @@ def test_a_question_after_a_wait_finds_no_room(
 def test_a_question_waits_a_moment_for_the_share_of_its_address(
     daemon: Daemon, tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Many jobs behind one address begin at the same time, and each question takes a moment.
+    # Many jobs at the same address begin together, and each question takes a moment.
     monkeypatch.setattr(client_module, "QUEUE_S", 60)
     client = AuthClient(str(tmp_path / "socket"), CALLS, sleep=lambda _: None)
     question = Question("ci", RIGHT, "192.0.2.7")

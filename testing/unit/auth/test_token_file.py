@@ -147,7 +147,7 @@ def test_a_token_that_a_release_before_made_is_not_an_older_one(tmp_path: Path) 
     file.write_text(token_file.dump({"aaaaaaaa": TOKEN, "bbbbbbbb": made}))
     token_file.renew(str(file))
     assert generation.version(file.read_bytes()).generation == (1, 2)
-    # One that another host made, and that is newer, is no older one.
+    # A file of another host with a newer generation is not an older file.
     (tmp_path / ".tokens-last.json").write_text('{"tokens": [], "written": "2099-01-01T00:00:00Z"}')
     file.write_text(token_file.dump({"cccccccc": TOKEN}, Generation(2, 9).to_json()))
     token_file.renew(str(file))

@@ -23,7 +23,7 @@ def test_equal_histories_have_no_difference() -> None:
 
 
 def test_only_the_roots_of_what_goes_are_removed() -> None:
-    # D merges a changeset that stays with one that goes.
+    # D merges a changeset that stays with a changeset that goes.
     found = difference({A: (), B: (A,), D: (A,), E: (D, B)}, RESTORED)
     assert found
     assert (found.missing, found.extra, found.roots) == ((C,), (D, E), (D,))

@@ -78,7 +78,7 @@ def test_mirrors_are_told_what_a_host_has_after_a_restore(tmp_path: Path) -> Non
             "hash": hash_,
         }
     ]
-    # A repository that has changesets is left alone.
+    # A repository that has changesets is left as it is.
     (tmp_path / "a/.hg/store/00changelog.i").write_text("x")
     (tmp_path / "a/.hg/store/pushlog").write_bytes(b"".join(line + b"\n" for line in lines(9)))
     assert list(host.positions(*given)) == [

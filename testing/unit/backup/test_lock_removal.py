@@ -26,9 +26,9 @@ def snapshot(begin: str, end: str | None) -> dict[str, Any]:
         # Without a lock nothing runs, and before the first snapshot every lock counts.
         ([], [], []),
         (["11:59:00"], [], ["11:59:00"]),
-        # Left by the backup that ended, with one that it renewed.
+        # Left by the backup that ended: its lock, and the lock that it renewed.
         (["11:40:00", "11:45:00"], [("11:40:01", "11:46:00")], []),
-        # The next one runs.
+        # The next backup runs.
         (["11:40:00", "11:50:00"], [("11:40:01", "11:46:00")], ["11:50:00"]),
         # The newest end counts, in any order.
         (["11:50:00"], [("11:51:00", "11:52:00"), ("11:40:01", "11:46:00")], []),

@@ -110,7 +110,7 @@ def test_nothing_is_pruned_beside_a_backup(
 def test_a_lock_from_before_the_last_end_is_left_over_only_where_backups_leave_theirs(
     monkeypatch: pytest.MonkeyPatch, *, keeps_locks: bool
 ) -> None:
-    """Over SSH a backup removes its locks: one that is there is of a backup under way."""
+    """Over SSH a backup removes its locks: a lock that is left is of a backup under way."""
     store = Store(*[RUNNING] * 9, keeps_locks=keeps_locks)
     store.snapshots = [{"id": "ab", "time": NOW.isoformat(), "summary": None}]
     prepare(monkeypatch, store)
@@ -146,7 +146,7 @@ def test_retention_is_of_hours_days_and_months() -> None:
 
 
 def test_backups_of_a_part_are_counted_apart_and_the_last_one_of_each_is_kept() -> None:
-    """Without the group, the backups of one repository replace those of the whole host."""
+    """Without the group, the backups of a repository replace the backups of the whole host."""
     found = options(Retention(hours=0, days=0, months=0))
     assert {"--group-by=host,tags", "--keep-last=1"} <= set(found)
 

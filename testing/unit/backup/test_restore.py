@@ -78,7 +78,7 @@ def test_a_backup_says_which_repository_it_has_at_a_path(text: str, found: str) 
 
 @pytest.mark.root
 def test_folders_above_a_restored_repository_are_its_owners(tmp_path: Path) -> None:
-    """People create repositories beside it."""
+    """People create repositories next to it."""
     there = tmp_path / "repos"
     there.mkdir(mode=0o700)
     restore.make_folders(there / "people/bob", "nobody")

@@ -1,4 +1,4 @@
-"""Recovery points of earlier pushes, out of the records of later ones."""
+"""Recovery points of earlier pushes, made from the records of later pushes."""
 
 from __future__ import annotations
 

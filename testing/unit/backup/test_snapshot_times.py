@@ -96,7 +96,7 @@ def test_what_the_retention_needs_by_the_clock_stays() -> None:
     found = needed([Group(forged, tuple(genuine))], RETENTION, NOW)
     # A snapshot of the same hour, or two hours later where the zone changes, stands in for three.
     assert len(found) == 72 - 3
-    # Where a later one of its hour stays, one may go.
+    # Where a later snapshot of its hour stays, a snapshot may go.
     group = Group(tuple(genuine), (snapshot("earlier", NOW - 5 * HOUR - 600),))
     assert needed([group], RETENTION, NOW) == []
     # A group does not stand in for another.

@@ -59,7 +59,7 @@ def test_a_case_above_a_bar_is_missed() -> None:
     assert Outcome("x", "200", 1, 2.0, 200_000_000, 1, 2.0).is_held
     assert not Outcome("x", "200", 1, 2.1, 0).is_held
     assert not Outcome("x", "200", 1, 0, 200_000_001).is_held
-    # The mean of 32 requests hides one that is dear.
+    # The mean of 32 requests hides an expensive request.
     assert not Outcome("x", "200", 1, 0.1, 0, 1, 2.1).is_held
 
 
@@ -125,7 +125,7 @@ def test_the_sampler_reads_the_access_log(tmp_path: Path) -> None:
             file.write('{"cpu": 0.5}\n{"status": 429}\n{"cpu": 1.9}\n{"cp')
         second = sampler.read()
         assert (second.requests, second.computed, second.dearest) == (3, 2, 1.9)
-        # After a rotation the log is another one.
+        # A rotation replaces the log.
         log.write_text('{"cpu": 0.1}\n')
         assert sampler.read().dearest == 0.1
         assert process.stdin is not None

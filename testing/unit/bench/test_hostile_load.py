@@ -93,7 +93,7 @@ def test_a_witness_tells_times_other_bytes_and_failures(server: Server) -> None:
     assert witness.failed == {"page": {"503": 1}, "pull": {}}
     told = witness.told()
     asked = sum(server.asked[path] for path in server.asked if path.startswith("/healthy/log"))
-    # The first one was asked before.
+    # The first request was sent by `learn`.
     assert len(told["seconds"]["page"]) == asked - 1 > 3
     assert server.headers["/healthy?cmd=getbundle"]["X-HgArg-1"] == "common=a"
 

@@ -174,7 +174,7 @@ class FakeHost:
 
 
 class FakeCluster:
-    """A primary with one repository of the bench in service, one archived, and another one."""
+    """A primary with two repositories of the bench, the second archived, and a person's own."""
 
     def __init__(self) -> None:
         entries = {

@@ -1,8 +1,8 @@
 """A primary with its bundle jobs, two stores, two caches, and clients: for a model of identities.
 
-The registry, the files of identity, manifests and the scratch folder are files; withdrawal, the
-decisions about access, uploads, publication and pruning are those of the service. Stores and clock
-are simple: a store is a dictionary, and content of an object is the set of its changesets.
+The registry, the files of identity, manifests and the scratch folder are files; withdrawal and the
+decisions about access, uploads, publication and pruning are the service's own. Stores and clock are
+simple: a store is a dictionary, and the content of an object is the set of its changesets.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KilledError(BaseException):
 
 
 class Serial:
-    """A ThreadPoolExecutor that does one thing after the other, each time in the same order."""
+    """A ThreadPoolExecutor that runs its tasks in sequence, each time in the same order."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -300,7 +300,7 @@ class Site(World):
         url = line.split()[0].decode()
         is_open = url.startswith(OPEN)
         key = url.removeprefix(OPEN).removeprefix(CLOSED).removeprefix("/")
-        # A URL of the closed store is signed for readers, one of the open store is for all clients.
+        # URLs of the closed store are signed for readers, those in the open store are for all.
         assert is_open == self.may("stranger", path)
         if is_open:
             self.urls.add(key)
@@ -407,7 +407,7 @@ class Site(World):
             for entry in manifests.read(name):
                 self.require_of_its_readers(entry)
         self.ask()
-        # The caches of the site ask again after that time; a rented one was told.
+        # A rented cache was told to forget; the caches of the site ask again after a time.
         for key in self.urls:
             self._require_public(self.rented.get(key, self.now))
         self.now += REVALIDATE_S + 1

@@ -124,7 +124,7 @@ def test_a_change_counts_from_the_next_check_on(host: Host) -> None:
     host.enter("people/bob/x", MINE, archived="2026-11-20T00:00:00Z")
     assert host.problem(PUBLIC) == "people/bob/x: it is no longer in service"
     assert host.access.decide(PUBLIC) == withdrawn(PUBLIC)
-    # Another one has the path, in the registry first, then on disk.
+    # Another repository has the path, in the registry first, then on disk.
     host.leave("people/bob/x")
     host.enter("people/bob/x", OTHER)
     assert host.problem(PUBLIC) == "people/bob/x: it is no longer in service"

@@ -44,7 +44,7 @@ def line(key: str = MINE, *attributes: str) -> bytes:
         (line(MINE), True, FOREIGN),
         (line(MINE, f"identity={MINE}", f"identity={OTHER}"), True, FOREIGN),
         (line(MINE, "identity="), True, FOREIGN),
-        # The release before named objects by path; those of public repositories stay for a time.
+        # The release before named objects by path; objects of public repositories stay for a time.
         (line("team/tool", f"identity={MINE}"), True, ""),
         (line("team/tool", f"identity={MINE}", "private=yes"), False, FOREIGN),
         (line("team/tool"), True, FOREIGN),

@@ -99,7 +99,7 @@ def test_a_corrupt_chunk_is_an_error(case: str) -> None:
 
 
 def test_a_merge_keeps_no_group_in_memory() -> None:
-    """30 links with 2,000 files each and one delta of 64 MB."""
+    """30 links with 2,000 files each, and a delta of 64 MB."""
 
     def source(number: int) -> Changegroup:
         def pieces() -> Iterator[bytes]:

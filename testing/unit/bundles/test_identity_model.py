@@ -40,7 +40,7 @@ moments = st.tuples(st.sampled_from((*MOMENTS, "uploaded", "uploaded")), st.inte
 
 
 class Bundles(RuleBasedStateMachine):
-    """One primary."""
+    """A primary and its bundle job."""
 
     @initialize(private=st.booleans())
     def begin(self, private: bool) -> None:
@@ -70,7 +70,7 @@ class Bundles(RuleBasedStateMachine):
         carry_out(site, ("create", 0, 1, () if private else "public"))
         carry_out(site, ("push", 0, 0, ()))
         self.is_left = True
-        """Whether a whole run was killed, or the world changed during one, since the last one."""
+        """Whether a whole run was killed or disturbed, and no whole run has ended since."""
         self._run([], None, only_withdraw=False)
 
     @rule(
@@ -94,7 +94,7 @@ class Bundles(RuleBasedStateMachine):
         wait: int,
         rests: bool,
     ) -> None:
-        """Change repositories before a run, and while it is under way; then one has no fault."""
+        """Change repositories before a run and during it; a run without a fault may follow."""
         site = self.site
         for change in made:
             carry_out(site, change)
@@ -140,7 +140,7 @@ class Bundles(RuleBasedStateMachine):
         site.meanwhile, site.kill_at = {}, None
         site.ask()
         if is_disturbed:
-            # A pass that only withdraws leaves its rest to the next one, whichever that is.
+            # A pass that only withdraws leaves its rest to the next pass of either kind.
             self.is_left = self.is_left or not only_withdraw
         elif not only_withdraw or not self.is_left:
             site.require_rest(after_all=not only_withdraw)
@@ -177,7 +177,7 @@ TestBundles.settings = settings(
     max_examples=100,
     stateful_step_count=8,
     deadline=None,
-    # The same runs each time: a failure of one run is that of the next.
+    # The same runs each time, so that a failure comes again.
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -78,7 +78,7 @@ C = Host("large", "c.x", "10.0.1.1")
 
 
 def paged(**texts: str) -> list[str]:
-    """The page of one file, without its head: blocks of the hosts a, b and c."""
+    """Return the page of a file without its head: blocks of the hosts a, b and c."""
     hosts = {"a": A, "b": B, "c": C}
     page = once.page(
         "#", {hosts[name]: [Text(text, "=== /f  r", "f")] for name, text in texts.items()}

@@ -410,7 +410,7 @@ def test_a_test_that_fails_without_a_mutation_kills_nothing(folder: Path) -> Non
 
 
 def test_a_test_that_fails_now_and_then_kills_nothing(folder: Path) -> None:
-    """It passes the first time, which is the one without a mutation, and fails from then on."""
+    """It passes the first time, without a mutation, and fails from then on."""
     (folder / "copy/test_flaky.py").write_text(
         "import pathlib\n\ndef test_it():\n"
         f"    mark = pathlib.Path({str(folder / 'ran')!r})\n"

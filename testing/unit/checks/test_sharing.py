@@ -1,4 +1,4 @@
-"""controller/checks/sharing.py: things that tests on the one cluster may not share."""
+"""controller/checks/sharing.py: things that tests may not share on their cluster."""
 
 from __future__ import annotations
 

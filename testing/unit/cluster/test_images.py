@@ -205,7 +205,7 @@ def test_a_host_that_got_no_inotify_instance_is_explained() -> None:
 
 
 def process(proc: Path, pid: str, program: str, target: str) -> None:
-    """Make a process with one open file."""
+    """Make a process with an open file."""
     folder = proc / pid / "fd"
     folder.mkdir(parents=True)
     (proc / pid / "comm").write_text(f"{program}\n")

@@ -193,7 +193,7 @@ MINE = settings.Settings("hgfleet-abc", "10.213.7", 21000, "mine")
         (None, {"hg1": "theirs", "ldap1": ""}, ["hg1", "ldap1"]),
         (MINE, {"hg1": "mine", "ldap1": "mine"}, []),
         (MINE, {"hg1": "mine", "ldap1": "theirs"}, ["ldap1"]),
-        # A container without the label was made before there was one, perhaps by this checkout.
+        # A container without the label was made before there was a label, perhaps by this checkout.
         (MINE, {"hg1": "", "ldap1": "theirs"}, ["ldap1"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""One reader of settings: every error names the file, the setting, what was found and expected."""
+"""The reader of settings: every error names the file, the setting, what was found and expected."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def test_a_missing_folder_and_a_file_are_no_folders(tmp_path: Path) -> None:
 
 
 class Kernel:
-    """Linux, as it tells of writes that failed: once to each descriptor that was open then.
+    """Linux, which reports a failed write once to each descriptor that was open then.
 
-    To one that was opened later, if no other has heard of it.
+    A descriptor that was opened later gets the report only if no other descriptor had it.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_a_disk_that_was_opened_before_hears_what_another_process_has_heard(
         kernel.lose()
         with pytest.raises(OSError, match="Input/output error"):
             durable.sync(tmp_path)
-        # The reason for it: one that is opened now hears of nothing.
+        # The reason: a descriptor that is opened now gets no report.
         durable.sync(tmp_path)
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync()
@@ -133,7 +133,7 @@ def test_a_program_keeps_its_disk_and_sees_another_file_system(
     del synced[:]
     kept.confirm()
     assert len(opened) == 4
-    # The former one has writes, too.
+    # The former file system has writes, too.
     assert len(set(synced)) == 2
 
 

@@ -1,4 +1,4 @@
-"""A replaced file is the old one or the new one, with its mode, with any obstacle in the way."""
+"""A replaced file is old or new as a whole, with its mode, with any obstacle in the way."""
 
 from __future__ import annotations
 

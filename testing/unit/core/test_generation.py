@@ -1,4 +1,4 @@
-"""Generations of documents: never the same twice, and never one that went back."""
+"""Generations of documents: none is given twice, and none goes back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_generation_is_read_as_it_was_written() -> None:
         (Memory(NEW, epoch=1), 2, (2, 61)),
         # Its file is lost: no term goes back.
         (Memory(Generation(4, 60), epoch=4), 1, (4, 61)),
-        # A mirror that becomes the primary has never made one, and others may have later ones.
+        # A mirror that becomes the primary has made no generation, and others may have later ones.
         (Memory(NEW), 1, (2, 61)),
         # An operator has begun terms before the epoch came.
         (Memory(Generation(3, 60), epoch=1), 2, (4, 61)),
@@ -88,7 +88,7 @@ def test_a_mirror_refuses_what_is_older(there: Version, words: str, went_back: b
 
 
 def test_a_term_in_which_the_primary_went_back_is_over() -> None:
-    """Its writers go on from the older one, and reach the number that this mirror has."""
+    """Its writers go on from the older generation, and reach the number that this mirror has."""
     seen = Memory(NEW, "60", went_back=True)
     later = generation.decide(seen, Version(Generation(1, 61), "x"))
     assert "a term in which it went back" in later.refused

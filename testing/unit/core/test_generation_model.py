@@ -28,7 +28,7 @@ class Text:
 
     @property
     def tokens(self) -> Tokens:
-        """What the file of tokens has: each change makes a token, and removes the one before."""
+        """Return the tokens of the file: each change makes a token and removes the token before."""
         made = BEGIN + timedelta(seconds=int(self.changes[-1].rpartition(" ")[2]))
         return {self.changes[-1]: Token("bob", "", "", stamp_of(made), "")}
 

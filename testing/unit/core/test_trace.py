@@ -1,4 +1,4 @@
-"""Ids of sessions and requests: their one form, and the id of a thread."""
+"""Ids of sessions and requests: their only form, and the id of a thread."""
 
 from __future__ import annotations
 

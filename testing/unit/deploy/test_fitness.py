@@ -47,7 +47,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_a_host_looks_at_itself_with_its_own_python() -> None:
-    """The file runs alone, without this project beside it."""
+    """The file runs by itself, without this project next to it."""
     command = [
         sys.executable,
         "-I",

@@ -1,4 +1,4 @@
-"""Attestations of ./run-tests, and the gate of ./deploy that asks for one."""
+"""Attestations of ./run-tests, and the gate of ./deploy that asks for an attestation."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_only_goes_with_no_other_release_and_no_rollback(
 
 
 def tasks_of(file: Path) -> list[dict[str, Any]]:
-    """Return the tasks of a file, and those of the files that they include."""
+    """Return the tasks of a file, and of the files that they include."""
     found = []
     for task in yaml.safe_load(file.read_text()):
         found.append(task)

@@ -135,7 +135,7 @@ def test_a_certificate_is_no_key_of_the_directory() -> None:
 def test_another_person_of_the_name_ends_the_session_of_the_former_one(
     login: str, now: str, ends: bool
 ) -> None:
-    # A certificate names a person by the name alone.
+    # A certificate names a person only by name.
     principal = Principal("alice", person_id=login)
     sentence = objection(principal, "", PersonState("enabled", person_id=now))
     assert (sentence is not None) is ends

@@ -47,7 +47,7 @@ PEOPLE = [(b"1", b"a"), (b"2", b"b")]
 
 
 def compared(replica: list[tuple[bytes, bytes]], boot: float = 100.0) -> Contents:
-    """The entries of both servers, where the provider has those of PEOPLE."""
+    """The entries of both servers; the provider has PEOPLE."""
     return Contents(content(replica), content(PEOPLE), NEW["000"], boot)
 
 

@@ -1,4 +1,4 @@
-"""testing/e2e/turns.py: parts of end-to-end tests, their order, and tests that are alone."""
+"""testing/e2e/turns.py: parts of end-to-end tests, their order, and tests that exclude others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_shared(): ...
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with one file of tests."""
+    """A checkout with a file of tests."""
     (tmp_path / "test_x.py").write_text(FILE)
     return tmp_path
 
@@ -150,7 +150,7 @@ def run(scopes: list[list[Job]], workers: int = 2) -> list[tuple[float, float, J
     """Return begin and end of each job: what turns do, on a clock of their own.
 
     A worker that wants to begin holds the door until all that it excludes have ended; a row of jobs
-    that want the same alone keeps its turn.
+    that want the same resources for themselves keeps its turn.
     """
     waiting = [list(scope) for scope in scopes]
     free = [0.0] * workers
@@ -185,7 +185,7 @@ ALONE, STORES, MONITORING = (
 NOT_STORES = turns.wants([("without", ("stores",))])
 
 MIXED = [
-    # Two parts of short tests with tests between them that are alone, and a test of some length.
+    # Two parts of short tests, some of which exclude all others, and a test of some length.
     *(Job("people", 5, ALONE if number % 8 == 7 else SHARED) for number in range(40)),
     Job("backups", 150),
     *(Job("replication", 10) for _ in range(6)),
@@ -203,7 +203,7 @@ def test_nothing_that_excludes_each_other_runs_at_the_same_time() -> None:
 
 
 def test_no_worker_waits_for_tests_that_are_alone_before_its_parts_are_done() -> None:
-    """The bound: tests that are alone one after the other, all others in two workers."""
+    """The bound: tests that exclude all others in sequence, the rest in two workers."""
     alone = sum(job.seconds for job in MIXED if job.wants.whole)
     shared = sum(job.seconds for job in MIXED if not job.wants.whole)
     before, after = length(run(parts(MIXED))), length(run(phases(MIXED)))

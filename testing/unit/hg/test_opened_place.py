@@ -1,4 +1,4 @@
-"""A session recognises the folder that it opened, also when another one has its path."""
+"""A session recognises the folder that it opened, also when another folder has its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots of sessions, and the data of pushes beside them."""
+"""Slots of sessions, and the data of pushes next to them."""
 
 from __future__ import annotations
 

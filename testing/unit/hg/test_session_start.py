@@ -53,7 +53,7 @@ def test_a_session_that_is_starting_has_read_all_before_the_change(place: Path) 
         until = time.monotonic() + 10
         while _can_share(place / "sessions/gate") and time.monotonic() < until:
             time.sleep(0.01)
-        # The change has begun: new sessions wait, and this one reads the old settings.
+        # The change has begun: new sessions wait, and this session reads the old settings.
         assert (place / "hgrc").read_text() == "of 1"
         assert (place / "current").resolve().name == "1"
     finally:

@@ -1,4 +1,4 @@
-"""The tables of arguments cover Mercurial's own: a new one is closed until it is listed."""
+"""The tables of arguments cover Mercurial's own: a new argument is closed until it is listed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_variables_of_a_push_are_those_that_a_policy_reads() -> None:
 
 def test_capabilities_of_bundle2_are_listed_or_left_out(tmp_path: Path) -> None:
     listed = wire_arguments.OFFERED | wire_arguments.NOT_OFFERED
-    # An extension of another test may have changed the fixed ones.
+    # An extension of another test may have changed the fixed capabilities.
     repo = factory.repository(ui.ui.load(), os.fsencode(tmp_path / "empty"), create=True)
     repo.ui.setconfig(b"experimental", b"evolution", b"all")
     offered = bundle_caps.get_repo_caps(repo, role=b"server")

@@ -24,7 +24,7 @@ def of(size: int, *, verified: float = 0.0, error: str = "", seen: float = BEGIN
 
 @pytest.mark.parametrize("days", [1, 7, 30])
 def test_each_repository_has_its_turn_within_the_days(days: int) -> None:
-    # Sizes as in real fleets: most are small, one has half of all bytes.
+    # Sizes as in real fleets: most repositories are small, a single one has half of all bytes.
     known = {f"r{n:03}": of(10 ** (n % 6)) for n in range(200)} | {"big": of(10**9)}
     nights = []
     for night in range(2 * days):
@@ -38,7 +38,7 @@ def test_each_repository_has_its_turn_within_the_days(days: int) -> None:
 
 
 def test_a_repository_is_overdue_a_day_after_its_days() -> None:
-    """A night begins at a random time, so one day more is allowed; not two."""
+    """A night begins at a random time, so a day more is allowed, and not two."""
     known = {"r": of(1)}
     end = BEGIN + 7 * DAY_SECONDS
     assert overdue(known, days=6, now=end) == []
@@ -105,7 +105,7 @@ ONE, OTHER = "a" * 32, "b" * 32
 
 def test_a_result_goes_with_its_repository_and_ends_with_it() -> None:
     bad = Checked(1.0, 2.0, error="bad", identity=ONE)
-    # Renamed, and another one at its former path.
+    # Renamed, and another repository at its former path.
     known = {"team/a": bad, "team/gone": Checked(1.0, identity="c" * 32)}
     found = carried(known, {"team/a": OTHER, "team/b": ONE})
     assert found == {"team/b": bad}
@@ -120,7 +120,7 @@ def test_a_result_of_a_release_before_is_of_the_repository_at_its_path() -> None
         (one,) = carried({"team/a": before}, {"team/a": identity}).values()
         assert (one.error, one.identity) == ("bad", identity)
     assert carried({"team/a": before}, {"team/b": ONE}) == {}
-    # A repository that lost its identity is not the one of the result.
+    # A result does not stay with a repository that lost its identity.
     assert carried({"team/a": Checked(1.0, identity=ONE)}, {"team/a": ""}) == {}
 
 

@@ -1,4 +1,4 @@
-"""The facts that are read of a host: folders that look like one."""
+"""Facts of a host, read from folders that look like a host's."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_certificate_of_acme_counts_while_it_is_in_use(tmp_path: Path) -> None:
-    """Beside the host's own; before the first one of the CA the link leads to that."""
+    """It counts next to the host's own, to which the link leads until the CA issues the first."""
     for name in ("ca", "cert"):
         put(tmp_path, f"etc/hgfleet/tls/{name}.pem", pem(datetime(2030, 1, 1, tzinfo=UTC)))
     used = tmp_path / "var/lib/hgfleet-acme/served"

@@ -265,13 +265,13 @@ def test_a_time_from_the_future_is_never() -> None:
         )
     )
     assert {name.partition("{")[0] for name, value in found.items() if value >= NOW} == {
-        # Ends, and one whose alert is about a recent time.
+        # Ends, and a time whose alert is about the recent past.
         "hgfleet_certificate_expiry_timestamp_seconds",
         "hgfleet_web_drain_end_timestamp_seconds",
         "hgfleet_replication_lease_end_timestamp_seconds",
         "hgfleet_bundles_last_corrupt_timestamp_seconds",
     }
-    # One drill of the future does not hide that another one is recent.
+    # A drill of the future does not hide that another drill is recent.
     assert found["hgfleet_backup_last_drill_timestamp_seconds"] == NOW - DAY
     assert found["hgfleet_backup_last_run_timestamp_seconds"] == 0
 
@@ -408,7 +408,7 @@ def test_clones_are_counted_by_source_and_transport() -> None:
     assert found["hgfleet_clones_total{source=clone-bundle,transport=https}"] == 9
     assert found["hgfleet_pulls_total{source=pull-bundle,transport=https}"] == 4
     assert "hgfleet_clone_bytes_total{source=clone-bundle,transport=https}" not in found
-    # A mirror answers over HTTPS alone.
+    # A mirror answers over HTTPS only.
     mirror = values(Facts(NOW, enabled=frozenset({families.WEB}), clones=clones))
     assert not any("transport=ssh" in name for name in mirror)
 

@@ -272,7 +272,7 @@ def test_a_lost_answer_is_no_failure(
         raise EndpointConnectionError(endpoint_url="")
 
     monkeypatch.setattr(client, "put_object", lose)
-    # The second attempt finds the object of the first one; the verification compares it.
+    # The second attempt finds the object of the first attempt; the verification compares it.
     assert not upload(bucket, bundle)
     assert client.objects[KEY]["Body"] == bundle.read_bytes()
 
@@ -403,7 +403,7 @@ def test_an_abort_deletes_the_parts_of_one_upload(bucket: Bucket, client: FakeCl
 def test_an_abort_of_an_upload_that_is_gone_is_no_error(bucket: Bucket, client: FakeClient) -> None:
     client.parts["other"] = {1: b"one"}
     bucket.abort(Upload(KEY, "gone", NOW))
-    # One request, that the store answered with 404; nothing else was touched.
+    # A single request, which the store answered with 404; nothing else was touched.
     assert client.sent == ["abort"]
     assert client.parts == {"other": {1: b"one"}}
 

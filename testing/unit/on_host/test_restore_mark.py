@@ -131,7 +131,7 @@ def test_a_run_goes_on_with_the_same_backup(host: Host) -> None:
     assert "has restore_at 2026-11-24T14:30, got none" in told
     host.note("restored", at="2026-11-24T14:30")
     assert "restore_at" in host.refused(at="2026-11-25T14:30")
-    # The operator's word begins anew, with files of another time.
+    # With the operator's word a restore begins again, with files of another time.
     assert host.begin(at="2026-11-25T14:30", over="hg1") == {"step": "begun"}
 
 

@@ -1,4 +1,4 @@
-"""The units that a run brings into effect after one that broke off."""
+"""The units that a run restarts or reloads after an earlier run broke off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each policy decides from facts alone, and a refusal is made of all findings."""
+"""Each policy decides from facts only, and a refusal is made of all findings."""
 
 from __future__ import annotations
 

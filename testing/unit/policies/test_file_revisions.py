@@ -11,7 +11,7 @@ from hgfleet.policies.file_revisions import FileRevisions
 
 
 class Log:
-    """A log of a file with one revision, which belongs to changeset 0, or fails."""
+    """A log of a file with one revision, of changeset 0, or a log that fails."""
 
     def __init__(self, problem: BaseException | None = None) -> None:
         self.problem, self.is_cleared = problem, False
@@ -38,7 +38,7 @@ class Log:
 
 
 def revisions(log: Log) -> FileRevisions:
-    """Return those of a repository where each path has this log."""
+    """Return the revisions of a repository where each path has this log."""
     repo = SimpleNamespace(
         manifestlog=SimpleNamespace(getstorage=lambda _tree: None), file=lambda _path: log
     )

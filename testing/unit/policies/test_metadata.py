@@ -1,4 +1,4 @@
-"""Metadata that hg cannot read back is refused; that of real histories is not."""
+"""Metadata that hg cannot read back is refused; metadata of real histories is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of a push that Mercurial's transaction has, read from one that is made up."""
+"""Facts of a push that Mercurial's transaction has, read from a transaction that is made up."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_a_bookmark_has_the_branches_that_it_left_and_came_to(
     ("marked", "obsolete", "gone"),
     [
         ([], {3}, set()),
-        # A changeset that the push itself brings is no older one.
+        # A changeset that the push itself brings is no older changeset.
         ([OLD, NEW], {3, 5}, {3}),
-        # Marked, and still visible: the marker is of another one as well.
+        # Marked, and still visible: the marker is of another changeset as well.
         ([OLD], set(), set()),
         ([UNKNOWN], {3}, set()),
     ],
@@ -112,7 +112,7 @@ def test_what_is_shown_and_hidden_is_compared_with_the_beginning(
     assert found.appeared == appeared
     assert found.vanished == vanished
     assert found.all == appeared | vanished
-    # Who rebases the last changeset on an obsolete one hides that, and changes nothing of it.
+    # A rebase of its last descendant hides an obsolete changeset, and is no move of it.
     monkeypatch.setattr(Moves, "obsolete", frozenset(vanished))
     assert moves(hidden=before).all == appeared
 

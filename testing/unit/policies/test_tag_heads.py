@@ -43,13 +43,13 @@ def of_core(texts: Sequence[bytes]) -> dict[bytes, bytes]:
     [
         ([lines((ONE, b"v"))], ONE),
         ([lines((ONE, b"v")), lines((ONE, b"v"))], ONE),
-        # Two heads that know nothing of each other: the newer one.
+        # Two heads that know nothing of each other: the newer head counts.
         ([lines((ONE, b"v")), lines((TWO, b"v"))], TWO),
-        # The older head supersedes the newer one's line.
+        # The older head supersedes the line of the newer head.
         ([lines((ONE, b"v"), (TWO, b"v")), lines((ONE, b"v"))], TWO),
         ([lines((ONE, b"v")), lines((ONE, b"v"), (TWO, b"v")), lines((ONE, b"v"))], TWO),
         ([lines((ONE, b"v"), (NULL, b"v")), lines((ONE, b"v"))], None),
-        # Of two that supersede each other, the one with more lines.
+        # Of two heads that supersede each other, the head with more lines.
         ([lines((ONE, b"v"), (TWO, b"v"), (ONE, b"v")), lines((ONE, b"v"), (TWO, b"v"))], ONE),
         ([lines((ONE, b"v"), (ONE, b"v")), lines((ONE, b"v"), (TWO, b"v"))], TWO),
     ],

@@ -23,7 +23,7 @@ OLD, NEW, OTHER = (bytes([one]) * 20 for one in (1, 2, 3))
     ("chain", "wanted"),
     [
         (Chain(), None),
-        # A bookmark cannot move among one.
+        # With a single changeset a bookmark cannot move.
         (Chain((NEW,), NOW, NEW), None),
         (Chain((NEW, OLD), NOW - 60, NEW), OLD),
         (Chain((NEW, OLD), NOW - 60, OLD), NEW),
@@ -63,7 +63,7 @@ def repository(place: Path) -> Any:
 
 
 def test_runs_of_three_hours_make_four_changesets_without_files(tmp_path: Path) -> None:
-    """One in each hour, and one more to begin with; each run moves the bookmark."""
+    """A changeset in each hour, and a first changeset before; each run moves the bookmark."""
     place = tmp_path / "pushed"
     changes.create(place)
     before = b""

@@ -31,7 +31,7 @@ def moment(text: str) -> datetime:
 
 
 def history_of(*seconds: float | None) -> History:
-    """A result a minute, the last one now."""
+    """Return a history with a result a minute, the last result now."""
     found = History()
     for index, one in enumerate(seconds):
         found = add(found, Result(NOW - 60 * (len(seconds) - 1 - index), one))
@@ -164,7 +164,7 @@ def test_the_policy_allows_the_style_of_the_page_and_nothing_else() -> None:
 
 
 class Tags(HTMLParser):
-    """Refuses a tag that closes another one."""
+    """Refuses an end tag that closes another element."""
 
     def __init__(self) -> None:
         super().__init__()

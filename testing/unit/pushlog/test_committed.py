@@ -69,7 +69,7 @@ def test_a_log_that_changes_during_the_look_at_the_journal_is_looked_at_again(
         looks.append(content)
         if len(looks) > 1:
             return size_before(content)
-        # The first look comes between two transactions: one is undone, the next one appends.
+        # The first look comes between two transactions: the first is undone, the next appends.
         with chain.file.open("r+b") as file:
             file.truncate(size)
         chain.push(node_of(4))

@@ -1,4 +1,4 @@
-"""State that extensions share: one of a repository, for any view of it."""
+"""State that extensions share: each view of a repository has the same state."""
 
 from __future__ import annotations
 

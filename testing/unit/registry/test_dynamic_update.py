@@ -208,7 +208,7 @@ def test_a_change_of_a_large_file_costs_one_parsing_and_one_pass_of_the_c_encode
         return parse(content, name)
 
     monkeypatch.setattr(user_repositories, "parse", counted)
-    # The encoder in Python takes ten times as long; the C one ignores it.
+    # The encoder in Python takes ten times as long; the encoder in C ignores it.
     monkeypatch.setattr(json.encoder, "_make_iterencode", None)
     for _ in range(2):
         user_repositories.load(file)
@@ -243,7 +243,7 @@ def _version(file: Path) -> tuple[int, int]:
 
 
 def _of_a_release_before(file: Path, paths: Iterable[str] = ()) -> None:
-    """Write the entries alone, as a release does that knows of nothing else."""
+    """Write only the entries, as a release does that knows of nothing else."""
     raw = user_repositories.load(file).raw
     kept = {path: raw[path] for path in paths}
     file.write_text(json.dumps({"format": 1, "repositories": kept}))
@@ -254,7 +254,7 @@ def test_each_change_has_a_generation_of_its_own(file: Path) -> None:
     for number in (1, 2, 3):
         written(file, **{f"people__bob__r{number}": BOB})
         assert _version(file) == (1, number)
-        # The text of one entry, or the whole: the same bytes.
+        # The text of an entry, or the whole: the same bytes.
         whole = user_repositories.load(file)
         past = json.loads(file.read_bytes())["generation"].get("past", {})
         assert past == {str(one): text for one, text in enumerate(before, 1)}
@@ -331,7 +331,7 @@ def test_an_older_registry_in_the_place_of_the_newest_is_changed_by_nobody(file:
     written(file, people__bob__y=BOB)
     newest = file.read_bytes()
     file.write_bytes(older)
-    # By one version, which is not what a killed writer leaves: that has written.
+    # Older by one version: a killed writer leaves no such file, for it has written the new one.
     with pytest.raises(RegistryError, match=r"got generation 1.1, expected 1.2"):
         dynamic_update.renew(file)
     file.write_bytes(newest)

@@ -1,4 +1,4 @@
-"""Both parts of the registry as one, read again as they change."""
+"""Both parts of the registry together, read again as they change."""
 
 from __future__ import annotations
 

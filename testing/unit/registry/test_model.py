@@ -149,7 +149,7 @@ def test_a_namespace_says_who_may_create_repositories() -> None:
 
 
 def test_what_a_person_creates_inherits_like_the_rest() -> None:
-    """Also on a host, where there is the compiled form alone."""
+    """Also on a host, where there is only the compiled form."""
     text = """
 version: 1
 defaults: {read: [staff], policies: {no-symlinks: {}}}

@@ -289,7 +289,7 @@ def test_what_people_created_follows_its_namespace(created: Target) -> None:
         'policies = {"file-size": {"max": 104857600}, "no-symlinks": {}}',
     ]
     assert run(created, OPEN) == ["0"]
-    # It is not in the compiled form, where the inventory alone is.
+    # It is not in the compiled form, which has only the inventory.
     assert list(load_compiled(created.compiled).repositories) == ["plain"]
     changed = OPEN.replace("create:", "read-only: we move, create:")
     assert "people/bob/x: .hg/hgrc written" in run(created, changed, write=False)
@@ -655,7 +655,7 @@ def test_a_killed_run_never_shows_a_repository_without_its_configuration(
             if not found.parent.name.startswith("."):
                 assert (found / "hgrc").read_text().startswith("# Written by")
                 assert (found / "clonebundles.manifest").is_symlink()
-        # The next run goes on from there; the one after it starts from nothing again.
+        # The next run goes on from there; the run after that starts from nothing again.
         run(identified)
         assert run(identified) == ["0"]
         shutil.rmtree(identified.root / "plain")
@@ -697,7 +697,7 @@ def test_hg_runs_without_a_right_of_root(foreign: Target, tmp_path: Path) -> Non
     tells = f"print({who}, file=open(place + '/.hg/told', 'w'), flush=True)"
     run(replace(foreign, hg=program(tmp_path / "hg-tells", fake_hg(tells))))
     told = (foreign.root / "plain/.hg/told").read_text()
-    # It is in no group beside its own.
+    # It is in no group besides its own.
     assert told == f"{NOBODY.uid} {NOBODY.gid} {foreign.hgrc}\n"
 
 

@@ -1,7 +1,7 @@
 """A mirror that follows a primary, in memory.
 
 The registry's text, the plan of the folders, the scheduler, the readers' gate and the decision
-about each record are those of the service; disk, stream and source are dictionaries. Readers are
+about each record are the service's own; disk, stream and source are dictionaries. Readers are
 answered as web workers do: by the entry of the registry that lies on the host, if the folder has
 the entry's identity, with tokens and manifests that lie there.
 """
@@ -122,7 +122,7 @@ class Mirror:
                 self.manifests[name] = lines
 
     def _follow(self) -> Iterator[None]:
-        """Carry out the plan; each step is one that a disk makes at once."""
+        """Carry out the plan; a disk makes each step at once."""
         dynamic, folders = self.dynamic, self.folders
         wanted = {path: entry.identity for path, entry in dynamic.repositories.items()}
         found = [Folder(place, one.identity) for place, one in folders.items()]
@@ -176,7 +176,7 @@ class Mirror:
             self._acknowledge(self.scheduler.compare(listed, places, self.now, self.now))
 
     def work(self, fault: Kind | None = None) -> bool:
-        """Do a job; returns whether there was one."""
+        """Do the next job; return whether there was any."""
         job = self.scheduler.next_job(self.now)
         if job is None:
             return False

@@ -1,8 +1,8 @@
 """A primary, a broker and a mirror in memory, around the relay's and the applier's own decisions.
 
-The push logs are files, the relay's publisher and positions are those of the service, and so are
-the mirror's scheduler and its decision about each record. The broker keeps messages as JetStream
-does: one of an id once, the last one of a subject known, each delivered until it is acknowledged.
+The push logs are files. The relay's publisher and positions, the mirror's scheduler and its
+decision about each record are the service's own. The broker keeps messages as JetStream does: each
+id once, the last message of a subject known, each delivered until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Primary:
 class Stream:
     """The stream of pushes, and the broker that the publisher sees.
 
-    `failures` is taken one by one: "refused" (not stored) or "unacknowledged" (stored, and the
-    relay is not told).
+    Each publication takes the next of `failures`: "refused" (not stored) or "unacknowledged"
+    (stored, and the relay is not told).
     """
 
     max_payload = PAYLOAD
@@ -109,7 +109,7 @@ class Stream:
         self.renew()
 
     def renew(self) -> None:
-        """Make the stream anew, empty."""
+        """Create the stream again, empty."""
         self.messages.clear()
         self.created, self.last_sequence = f"made {next(self._made)}", 0
 
@@ -222,7 +222,7 @@ class Relay:
         self.start()
 
     def disconnect(self) -> None:
-        """Lose the connection; the next message needs a new one."""
+        """Lose the connection; the next message needs a new connection."""
         self._connected = False
 
     def publish(self, repository: int) -> bool:
@@ -298,7 +298,7 @@ class Mirror:
         self.acknowledged.update(handles)
 
     def work(self, fault: Kind | None = None, after: int = 0) -> bool:
-        """Do a job, which a fault may end after some records; returns whether there was one."""
+        """Do a job, which a fault may end after some records; return whether there was any."""
         job = self.scheduler.next_job(self.now)
         if job is None:
             return False
@@ -324,7 +324,7 @@ class Mirror:
         return Result(self._tip(repository), failure)
 
     def _steps(self, job: Job, repository: int) -> Iterator[bytes]:
-        """Give the lines to append, one by one."""
+        """Yield the lines to append."""
         if job.task is Task.REPAIR:
             self._need_source()
             self.logs[repository] = []

@@ -171,7 +171,7 @@ def log_of(folder: Path, users: str) -> list[str]:
 def test_pushes_after_a_loss_have_events_and_names_of_their_own(
     tmp_path: Path, lost: str, after: str, *, is_known: bool
 ) -> None:
-    """The last pushes were lost, and other ones recorded before the fence; then it was lifted."""
+    """The last pushes were lost, and others recorded before the fence; then it was lifted."""
     out = dict(enumerate(log_of(tmp_path, lost)))
     del out[0]
     given_up.note(tmp_path, 2, [(ID, len(lost), out[len(lost)])])
@@ -213,7 +213,7 @@ def test_pushes_after_a_loss_have_events_and_names_of_their_own(
     found = [events.decode(body) for body, _ in sent]
     assert [one.number for one in found] == list(expected)
     assert [headers[messages.HASH] for _, headers in sent] == hashes[first:]
-    # Receivers know the names of the lost ones.
+    # Receivers know the names of the lost pushes.
     names = [one.id for one in found]
     last = len(lost)
     assert names == [f"{ID}.{n}.1.{hashes[n][:16]}" if n <= last else f"{ID}.{n}" for n in expected]

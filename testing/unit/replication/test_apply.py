@@ -15,7 +15,7 @@ ONE, TWO = "11" * 20, "22" * 20
 
 
 class Repository:
-    """Has heads, and changesets of one phase."""
+    """A repository with heads; its changesets have the same phase."""
 
     def __init__(self, *heads: str, phase: bytes = b"public") -> None:
         self.changelog = SimpleNamespace(heads=lambda: [bytes.fromhex(one) for one in heads])

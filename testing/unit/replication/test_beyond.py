@@ -67,7 +67,7 @@ def compare(
 def test_a_mirror_with_no_more_than_the_backup_has_nothing_beyond_it() -> None:
     paths = {TOOL: "tool", OTHER: "other"}
     assert compare([held(3), held(4, "other", OTHER)], {TOOL: tip(3), OTHER: tip(2)}, paths) == []
-    # Parked or away on this mirror, and another one may have it.
+    # Parked or away on this mirror, and another mirror may have it.
     assert compare([held(3)], {}, {TOOL: "tool"}) == []
 
 
@@ -93,7 +93,7 @@ def test_repositories_of_after_the_backup_are_named() -> None:
 
 
 def test_a_repository_is_its_identity_and_not_its_path() -> None:
-    """Renamed, deleted, and made again at the path of a deleted one: none comes back as it was."""
+    """Renamed, deleted, or made at the path of a deleted one: none comes back as it was."""
     assert compare([held(3)], {TOOL: tip(3)}, {TOOL: "team/tool"}) == [
         "hgweb1: tool has been team/tool since the backup, and would come back under tool"
     ]
@@ -148,11 +148,11 @@ def test_a_rename_after_the_backup_refuses_a_restore_only_where_its_folder_canno
     assert told(backup, paths, note) == [True]
     assert told(backup, paths, {}) == [False]
     assert told(backup, paths, {"people/bob/x": "people/bob/z"}) == [False]
-    # The backup has another repository there, or another one was made at the former path.
+    # The backup has another repository there, or another was made at the former path.
     there = held(1, "people/bob/y", OTHER)
     assert told([*backup, there], {**paths, OTHER: "people/bob/z"}, note) == [False, False]
     assert told(backup, {**paths, OTHER: "people/bob/x"}, note) == [False]
-    # Pushes since are told beside it.
+    # Pushes since the backup are reported next to the rename.
     found = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number], note)
     assert [one.is_note for one in found] == [False, True]
 

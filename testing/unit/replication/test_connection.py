@@ -68,7 +68,7 @@ def test_a_daemon_ends_though_its_client_swallows_the_cancellation(
 
 
 class Client:
-    """A connection of nats-py, as far as one life of a connection knows it."""
+    """A connection of nats-py, with what a life of a connection needs."""
 
     is_closed = False
     connected_url = None
@@ -148,7 +148,7 @@ def test_a_connection_that_ends_ends_what_lives_of_it_and_the_reason_is_told(
 def test_a_request_that_the_broker_does_not_permit_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its user may not use the subject: no answer comes, and an error beside."""
+    """Its user may not use the subject: no answer comes, but an error is reported."""
     lives = Lives(monkeypatch)
 
     async def live(client: Any) -> None:

@@ -27,7 +27,7 @@ def test_two_repositories_can_exchange_their_paths() -> None:
 
 @pytest.mark.parametrize("name", [A, f"aside-{A}", "to-people+bob+a", f"gone-{A}"])
 def test_a_folder_that_was_taken_away_comes_to_its_place(name: str) -> None:
-    """By a run that was killed, by one of a release before, or since the registry named it not."""
+    """A killed run, a run of a release before, or the registry, which did not name it, moved it."""
     one = Folder(f"{AWAY}/{name}", A)
     assert plan([one], {"a": A}, ()) == Plan(put=[(one, "a")])
 

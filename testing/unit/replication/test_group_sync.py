@@ -37,7 +37,7 @@ def test_a_sync_that_fails_once_is_an_error_of_all_whose_writes_it_was_to_cover(
             HostError
         ] * 3
         await shared.wait()
-        # One that is cancelled does not take the outcome with it.
+        # A caller that is cancelled does not take the outcome with it.
         may_end.clear()
         first = asyncio.ensure_future(shared.wait())
         second = asyncio.ensure_future(shared.wait())

@@ -39,7 +39,7 @@ steps = st.tuples(st.sampled_from(STEPS), numbers, changes())
 
 
 class Identities(RuleBasedStateMachine):
-    """One primary, and a mirror."""
+    """A primary and a mirror."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ TestIdentities.settings = settings(
     max_examples=600,
     stateful_step_count=12,
     deadline=None,
-    # The same runs each time: a failure of one run is that of the next.
+    # The same runs each time, so that a failure comes again.
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

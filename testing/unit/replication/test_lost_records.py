@@ -176,7 +176,7 @@ def test_a_push_that_was_given_up_is_followed_by_another_of_its_number(
     assert site.relay.publish(0)
     last = site.stream.messages[max(site.stream.messages)]
     assert messages.decode_push(last[2], last[1]).record.user == "mallo"
-    # It is given up once: a later loss is another one.
+    # It is given up once: a later loss is fenced again.
     site.put_back(1)
     assert site.fork().fenced.number == 3
 
@@ -185,7 +185,7 @@ def test_a_push_that_was_given_up_is_followed_by_another_of_its_number(
 def test_a_host_that_is_the_primary_again_is_judged_by_the_pushes_since(
     site: Site, *, is_whole: bool
 ) -> None:
-    """Another host was promoted, gave up push 3, and published another one; it was fetched here."""
+    """Another host was promoted, gave up push 3, and published other pushes; they came here."""
     site.push(3)
     site.relay.publish(0)
     site.relay.kill(with_its_state=False)

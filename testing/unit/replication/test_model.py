@@ -24,13 +24,13 @@ FAULTS = (
     *(Kind.CORRUPTION, Kind.POISON),
 )
 ROUNDS = 40
-"""Of deliveries and work; each one is long enough for every delay between tries."""
+"""Of deliveries and work; each round is long enough for every delay between tries."""
 
 repositories = st.integers(0, REPOSITORIES - 1)
 
 
 class Replication(RuleBasedStateMachine):
-    """One primary, one broker, one mirror."""
+    """A primary, a broker and a mirror."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Replication(RuleBasedStateMachine):
             assert named is not None
             identity, number, _epoch = named
             log = self.mirror.logs[int(identity, 16) - 1]
-            # An applier that has begun anew finds out when it compares itself with the primary.
+            # An applier that has started again finds out when it compares itself with the primary.
             entry = entries.get(identity)
             is_open = not self.mirror.scheduler.compared and self.has_comparisons
             is_known = entry is not None and (entry.is_behind() or entry.is_parked)
@@ -193,7 +193,7 @@ class Empty:
 
 
 class ReplicationByMessages(Replication):
-    """No comparison repairs anything: the messages alone bring the mirror there."""
+    """No comparison repairs anything: only messages bring the mirror there."""
 
     has_comparisons = False
 
@@ -202,7 +202,7 @@ SETTINGS = settings(
     max_examples=50,
     stateful_step_count=30,
     deadline=None,
-    # The same runs each time: a failure of one run is that of the next.
+    # The same runs each time, so that a failure comes again.
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

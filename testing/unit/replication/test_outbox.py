@@ -211,7 +211,7 @@ create table positions_1 (
 
 
 def test_positions_of_the_release_before_are_taken_over_by_identity(tmp_path: Path) -> None:
-    """It knew them by path: a former path of a renamed repository had one, too."""
+    """It knew them by path: a former path of a renamed repository had a position, too."""
     Positions(tmp_path).close()
     file = sqlite3.connect(tmp_path / FILE)
     file.executescript(FORMER)

@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_opened_is_not_deleted_and_is_taken_over_later(
         assert "unable to open database file" in made.flush()
     assert (tmp_path / FILE).exists()
     assert made.flush() == ""
-    # What was learnt meanwhile is newer.
+    # A position that was learnt in the meantime is newer.
     assert made.get(A) == position(A, 8)
     assert made.get(B) == position(B)
     assert made.fact("stream") == "made"

@@ -96,7 +96,7 @@ def test_what_is_parked_or_has_no_log_is_not_known_to_be_whole() -> None:
     # Deleted is what is purged, and a repository that has its log is whole.
     assert incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, {TOOL, OTHER}) == {}
     assert incomplete([TOOL, OTHER], paths, {}, ()) == {}
-    # One that the registry does not name any more, and that was not deleted.
+    # A repository that the registry does not name any more, and that was not deleted.
     assert incomplete([], {}, {TOOL: ("team/tool", "poison")}, ()) == {
         TOOL: ("team/tool", "poison")
     }

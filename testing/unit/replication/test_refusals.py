@@ -1,4 +1,4 @@
-"""Messages that the broker refuses: pushes that need a copy are refused until it takes one."""
+"""Messages that the broker refuses: pushes that need a copy are refused until it takes them."""
 
 from __future__ import annotations
 

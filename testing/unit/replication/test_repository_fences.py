@@ -142,7 +142,7 @@ def test_the_state_is_described_while_threads_fence_repositories(tmp_path: Path)
         ({}, "team/tool", ID),
         ({}, ID, ID),
         ({ID: "team/tool"}, "team/other", None),
-        # Where another one is now, or where it was before, is not where it is.
+        # The path of another repository, or its own former path, does not name it.
         ({OTHER: "team/tool"}, "team/tool", None),
         ({ID: "team/renamed"}, "team/tool", None),
     ],

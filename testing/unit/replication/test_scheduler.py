@@ -55,7 +55,7 @@ def caught_up(scheduler: Scheduler, now: float = 0.0) -> bool:
 
 
 def done(job: Job, tip: int, failure: Kind | None = None) -> Result:
-    # No hash: that of the record is not known here.
+    # No hash: the record's is not known here.
     failed = None if failure is None else Failure(failure, f"it is {failure}")
     return Result(Tip(tip, "", job.identity), failed)
 
@@ -324,7 +324,7 @@ def test_a_repository_that_differs_is_parked_until_a_comparison_agrees() -> None
         now += PARKED_SECONDS
         job = take(scheduler, now)
         outcome = scheduler.finished(job, Result(here[identity()].tip), now)
-        # The comparison comes at once, and not with the next ordinary one.
+        # The comparison comes at once, and not with the next ordinary comparison.
         assert (job.up_to_date, outcome.compare) == (True, True)
         assert scheduler.status(now).unserved == {identity()}
         assert scheduler.next_job(now) is None
@@ -356,7 +356,7 @@ def test_a_mirror_that_is_ahead_goes_on_with_the_pushes_of_its_chain() -> None:
     job = take(scheduler, 1.0)
     tip = Tip(8, HASH, identity())
     assert scheduler.finished(job, Result(tip), 1.0).acknowledge == ["of the lost chain"]
-    # The operators gave it up: the next push of the primary is another one.
+    # The operators gave it up: the next push of the primary is of another chain.
     record = replace(push(7).record, epoch=2)
     assert scheduler.offer(PushMessage("r0", record.line(), record), "next", 2.0) == []
     assert fail(scheduler, Kind.DIVERGED, 2.0, tip=8).parked
@@ -364,7 +364,7 @@ def test_a_mirror_that_is_ahead_goes_on_with_the_pushes_of_its_chain() -> None:
 
 
 def test_a_push_that_is_being_applied_is_not_behind() -> None:
-    """A long push, and a change of the registry that has the mirror compare meanwhile."""
+    """During a long push, a change of the registry has the mirror compare itself."""
     scheduler = Scheduler()
     compare(scheduler, Listed(identity(), 1, HASH), here={identity(): place(1)})
     scheduler.offer(push(2), "long", 1.0)
@@ -587,7 +587,7 @@ def test_a_folder_that_went_back_is_brought_up_again() -> None:
     scheduler = Scheduler()
     compare(scheduler, Listed(identity(), 3, HASH), here={identity(): place(3)})
     assert scheduler.next_job(1.0) is None
-    # An operator moved it away, and an empty one is in its place.
+    # An operator moved it away, and an empty folder is in its place.
     compare(scheduler, Listed(identity(), 3, HASH), here={}, now=60.0)
     job = scheduler.next_job(60.0)
     assert job is not None

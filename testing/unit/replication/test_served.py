@@ -24,7 +24,7 @@ A, B, C = "a" * 32, "b" * 32, "c" * 32
 
 
 class Host:
-    """A host with repositories of the inventory and of people; folders have their files alone."""
+    """A host with repositories of the inventory and of people; folders have only their files."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.dynamic = root / "repos", root / "dynamic/registry.json"
@@ -104,7 +104,7 @@ def test_where_the_registry_names_no_identity_the_folder_does(host: Host) -> Non
     with dynamic_update.update(host.dynamic) as change:
         change.note_identity("named", C)
     assert host.served.paths() == {C: "named", A: "file", B: "log"}
-    # It gets one with its first push.
+    # It gets an identity with its first push.
     assert host.served.path("") is None
     assert [host.served.place(one) for one in (A, B, C)] == ["file", "log", "named"]
     host.dynamic.write_text("{")

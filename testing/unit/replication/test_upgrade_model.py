@@ -86,7 +86,7 @@ class Upgrade(RuleBasedStateMachine):
             self.world.now += 1
             carry_out(self.world, ("move and make again", 0, 1, reads[2]))
             self.registry = nameless(self.world.registry)
-            # The registry is that of the primary: nothing is brought.
+            # The registry is the same as the primary's: nothing is fetched.
             for _ in self.follow():
                 pass
             self.is_new = True
@@ -184,7 +184,7 @@ class Upgrade(RuleBasedStateMachine):
                 self.folders[path] = OnMirror(self.world.folders[path], 0)
 
     def pushes(self) -> None:
-        """Bring the pushes of repositories at their paths, if the registry is that of now."""
+        """Apply the pushes of repositories at their paths, if the registry is current."""
         if parts_of(self.registry).dynamic != parts_of(nameless(self.world.registry)).dynamic:
             return
         for path, found in self.folders.items():
@@ -225,7 +225,7 @@ TestUpgrade.settings = settings(
     max_examples=400,
     stateful_step_count=8,
     deadline=None,
-    # The same runs each time: a failure of one run is that of the next.
+    # The same runs each time, so that a failure comes again.
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

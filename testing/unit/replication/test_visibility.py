@@ -66,7 +66,7 @@ def test_a_mirror_ahead_of_the_stream_counts_when_the_stream_has_its_push() -> N
 
 @pytest.mark.parametrize(("published", "told"), [("", FIVE), (FIVE, ""), ("", "")])
 def test_without_a_hash_on_both_sides_the_number_decides(published: str, told: str) -> None:
-    """Hosts of the release before say none; a relay that began anew does not know all."""
+    """Hosts of the release before send no hash; a restarted relay does not know all hashes."""
     shown = Shown()
     shown.published(A, 5, published)
     shown.applied("hgweb1", A, 5, told)

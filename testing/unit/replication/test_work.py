@@ -83,7 +83,7 @@ def test_a_repository_is_opened_once_and_again_when_another_took_its_place(
     place.rename(tmp_path / "former")
     place.mkdir()
     assert worker._open(A).number == 2
-    # The registry says its path anew each time.
+    # The registry is asked for its path each time.
     place.parent.rename(tmp_path / "b")
     paths.known = Known({A: "b"})
     assert worker._open(A).path == bytes(tmp_path / "b/.hg")

@@ -25,7 +25,7 @@ def context(tmp_path: Path, hgrc: str) -> Context:
 
 
 class Relay:
-    """A wake socket with one answer."""
+    """A wake socket that always gives the same answer."""
 
     def __init__(self, folder: Path, answer: dict[str, Any]) -> None:
         self.path = folder / "wake.sock"

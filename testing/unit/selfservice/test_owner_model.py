@@ -1,8 +1,8 @@
 """Names that are given again, against a model that knows who made each thing.
 
-Hypothesis chooses who joins and leaves, what they make under this release and under one that wrote
-names only, and when the directory answers. After each step a thing is bound to the person who made
-it or to none, and it is that person's and no other one's, bound or not.
+Hypothesis chooses who joins and leaves, what they make under this release and under a release that
+wrote names only, and when the directory answers. After each step a thing is bound to the person who
+made it or to no person, and belongs to its maker only, bound or not.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Site(RuleBasedStateMachine):
     @precondition(lambda self: self.today)
     @rule(data=st.data())
     def exchange(self, data: st.DataObject) -> None:
-        """One leaves, and another one gets the name."""
+        """A person leaves, and another person gets the name."""
         name = data.draw(st.sampled_from(sorted(self.today)))
         self.leave(name)
         self.join(name)
@@ -202,7 +202,7 @@ TestSite.settings = settings(
     max_examples=50,
     stateful_step_count=30,
     deadline=None,
-    # The same runs each time: a failure of one run is that of the next.
+    # The same runs each time, so that a failure comes again.
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

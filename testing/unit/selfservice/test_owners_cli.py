@@ -30,7 +30,7 @@ TOKEN = Token("bob", "ab" * 32, "CI", MADE, "2099-01-01T00:00:00Z", owner_id=FOR
 
 
 class Site:
-    """A primary whose directory was filled anew: bob and alice have new ids, carol left."""
+    """A primary whose directory was filled again: bob and alice have new ids, carol left."""
 
     def __init__(self, folder: Path) -> None:
         self.file, self.tokens = str(folder / "registry.json"), str(folder / "tokens.json")

@@ -19,7 +19,7 @@ AFTER = Entry("bob", "", MADE)
     [
         ({"people/bob/y": BEFORE}, {"people/bob/y": AFTER}),
         ({"people/bob/y": AFTER}, {"people/bob/y": AFTER}),
-        # Deleted by another session meanwhile.
+        # Deleted by another session in the meantime.
         ({}, {}),
     ],
 )

@@ -173,7 +173,7 @@ def test_one_named_twice_goes_without_waiting(site: Site) -> None:
 
 
 def test_a_killed_purge_is_finished_by_the_next(site: Site) -> None:
-    # Killed before the entry was removed, and another one before its data were.
+    # A purge was killed before the entry was removed, and another before its data were.
     (site.repos / "people/bob/old").rename(site.path / "elsewhere")
     left = site.repos / ".purged/deadbeef/.hg"
     left.mkdir(parents=True)

@@ -98,7 +98,7 @@ def test_break_glass_accounts_are_those_of_the_inventory() -> None:
     assert machine.accounts_problem([], HG1) == ""
     safe = replace(HG1, admin_accounts=["safe", "office"])
     assert machine.accounts_problem(["office", "safe"], safe) == ""
-    # One that should be there, and one that should have gone.
+    # An account is missing, or an account should have gone.
     assert "expected ['office', 'safe']" in machine.accounts_problem(["safe"], safe)
     assert "got the accounts ['safe'], expected []" in machine.accounts_problem(["safe"], HG1)
     # A host of a scenario or of the cluster has an account to be tested.

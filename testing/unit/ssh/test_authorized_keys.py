@@ -419,7 +419,7 @@ def test_only_enabled_people_are_asked_for() -> None:
 
 
 def test_a_login_does_not_wait_for_imports() -> None:
-    # Importing one of these takes longer than the lookup itself: `re` alone 5 ms.
+    # Importing one of these takes longer than the lookup itself: `re` takes 5 ms.
     modules = "import hgfleet.ssh.keys.authorized_keys"
     script = f"import sys; sys.path.append({{!r}}); {modules}; print(*sys.modules)"
     root = str(Path(__file__).resolve().parents[3])

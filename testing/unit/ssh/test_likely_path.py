@@ -1,4 +1,4 @@
-"""The likely path of a mistyped one."""
+"""The path that a mistyped path most likely means."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 
 
 class Directory:
-    """A server with entries, or one that does not answer."""
+    """A server with entries, or a server that does not answer."""
 
     def __init__(self, people: list[Entry], groups: list[Entry] | None = None) -> None:
         self.people = people

@@ -199,7 +199,7 @@ def test_a_clone_through_the_shell(site: Site) -> None:
         site.log[-1],
     )
     assert end, site.log[-1]
-    assert int(end[1]) > 500  # the greeting of the protocol alone has more
+    assert int(end[1]) > 500  # even the greeting of the protocol has more
     assert site.log[0].endswith(f" id={end[2]}")
     assert site.sessions.by_kind["serve", "hg"] == 1
     buckets, count, seconds = site.sessions.times["hg"]

@@ -33,7 +33,7 @@ ADDRESSES = (
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file of settings; state and table are beside it."""
+    """Return a file of settings; state and table are next to it."""
     path = tmp_path / "steering.toml"
     path.write_text(
         f'health = "{tmp_path}/health.json"\nstate = "{tmp_path}"\n[networks]\n{NETWORKS}\n'

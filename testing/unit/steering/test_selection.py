@@ -141,7 +141,7 @@ def test_urgent_objects_are_read_first_and_then_those_that_wait_longest() -> Non
         found.compared, found.is_urgent = 5, False
         known.judge(found)
     assert order == ["l", "o", "s"]
-    # An object that failed in this round is read in the next one.
+    # An object that failed in this round is read in the next round.
     found = known.next_to_read(6)
     assert found is not None
     assert found.entry.url == "f"

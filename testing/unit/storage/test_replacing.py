@@ -1,4 +1,4 @@
-"""A repository that was made beside another one, put in its place."""
+"""A repository that was made next to another, put in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smoke of every benchmark: each file has one or a reason, and the bars that it judges."""
+"""Smoke runs of benchmarks: each file has a smoke run or a reason, and the bars that it judges."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INTEGRATION: Final = "testing/integration/"
 
-# The tests whose hg loads the extension, beside the story of its name.
+# The tests whose hg loads the extension, besides the story of its name.
 LOADED_BY: Final[dict[str, str]] = {
     "access": "test-access-replaced.t test-bundle_trigger.t test-pushcounts.t test-session_limits.t"
     " pushlog/* selfservice/* replication/test_applier.py test_session_rights.py",
@@ -128,7 +128,7 @@ TESTS_OF_INTEGRATION: Final = [
 
 @pytest.mark.parametrize("file", POLICIES)
 def test_a_module_of_policies_chooses_the_stories_about_policies(file: str) -> None:
-    """Stories name a policy in an hgrc alone, and all source `policies.sh`."""
+    """Stories name a policy only in an hgrc, and all source `policies.sh`."""
     stories = stories_with(r"policies\.sh")
     assert len(stories) > 5
     expected = stories | listed("selfservice/test_creation.py")

@@ -1,4 +1,4 @@
-"""Steps under way: their output, the stages beside them, and the processes that a stop ends."""
+"""Steps under way: their output, the stages next to them, and the processes that a stop ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep logs of these steps out of those of the run that tests them."""
+    """Keep logs of these steps out of the logs of the run that tests them."""
     monkeypatch.setattr(execution, "LOGS", tmp_path / "logs")
     return tmp_path / "logs"
 
@@ -153,7 +153,7 @@ def test_steps_are_behind_only_while_another_lane_runs(logs: Path, tmp_path: Pat
     executor.lift()
     assert (group.folder / "cpu.shares").read_text() == "1024\n"
     (group.folder / "cgroup.procs").write_text("")
-    # The test itself may run in a lane with a nice value, and that may end meanwhile.
+    # The test itself may run in a lane with a nice value, which may end in the meantime.
     before = os.nice(0)
     executor.run_all([shell("after", "nice", niceness=5)], Room(1), first_only=False)
     assert int((logs / "lint-after.log").read_text()) in {before, os.nice(0)}

@@ -118,7 +118,7 @@ def test_a_run_sets_nothing_outside_its_group_and_removes_that(
 
 @pytest.fixture
 def real() -> Group:
-    """A control group on this machine, below that of this process."""
+    """A control group on this machine, below the group of this process."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         below = Path("/sys/fs/cgroup/cpu") / path.strip("/") / f"hgfleet-unit-{os.getpid()}"

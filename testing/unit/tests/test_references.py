@@ -143,12 +143,12 @@ ACME = {*COMMAND, "hgfleet/acme/cli.py"}
             {"ansible.cfg", "ansible/plugins/filter/rotation.py"},
         ),
         ("run(['ansible-inventory', x])", {"ansible.cfg"}),
-        # Ansible reads the variables beside the hosts.
+        # Ansible reads the variables next to the hosts.
         (
             "x = 'ansible/inventories/small/hosts.yml'",
             {"ansible/inventories/small/hosts.yml"},
         ),
-        # The names of files alone are not their content.
+        # The names of files are not their content.
         ("x = {p.stem for p in (Path(__file__).parents[2] / 'hgext').iterdir()}", set()),
         # Text of a program.
         (

@@ -51,7 +51,7 @@ def test_flaky_set_up(host):
 
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep logs of these steps out of those of the run that tests them."""
+    """Keep logs of these steps out of the logs of the run that tests them."""
     for module in (execution, commands):
         monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
     return tmp_path / "logs"

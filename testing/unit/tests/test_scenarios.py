@@ -83,7 +83,7 @@ def scenarios(file: str) -> set[str]:
         ("ansible/roles/acme/tasks/main.yml", {"proxy"}),
         ("ansible/roles/web/molecule/default/molecule.yml", {"web"}),
         ("ansible/roles/web/README.md", set()),
-        # Variables of a role, with the roles, inventories and variables that mention one.
+        # Variables of a role, with the roles, inventories and variables that mention them.
         (VARIABLES + "site.yml", EVERY),
         (VARIABLES + "mercurial.yml", {"mercurial", "web", "proxy"}),
         (VARIABLES + "proxy.yml", {"proxy", "web"}),

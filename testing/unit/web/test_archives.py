@@ -101,7 +101,7 @@ def test_a_removed_file_is_named_and_so_is_the_way_out() -> None:
         # A tenth of the whole, of 2 s.
         (10, 100, 0.29, False),
         (10, 100, 0.31, True),
-        # Few large files came first, or many small ones: the larger share counts.
+        # Few large files came first, or many small files: the larger share counts.
         (1, 500, 0.31, False),
         (50, 10, 0.31, False),
         (100, 1000, 2.9, False),

@@ -117,7 +117,7 @@ def test_a_page_is_a_slice_and_others_do_not_exist() -> None:
 
 @pytest.fixture
 def large(tmp_path: Path) -> tuple[Path, Path]:
-    """A static registry with one namespace, and 10,000 user repositories in it."""
+    """A static registry with a namespace, and 10,000 user repositories in it."""
     compiled, dynamic = tmp_path / "registry.json", tmp_path / "dynamic/registry.json"
     dynamic.parent.mkdir()
     namespace = Namespace("people", "", create=("all",), personal=True)

@@ -30,7 +30,7 @@ def exchange(header: str = ALICE, scheme: str = "https") -> Exchange:
 
 
 class Daemon:
-    """Gives one answer to every question."""
+    """Gives the same answer to every question."""
 
     def __init__(self, answer: protocol.Answer | None) -> None:
         self.answer = answer

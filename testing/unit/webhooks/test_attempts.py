@@ -51,7 +51,7 @@ def test_pauses_grow_and_have_a_bound() -> None:
 def test_a_delivery_is_given_up_when_its_time_is_over() -> None:
     assert attempts.next_attempt(NOW, NOW + 10, 1, 1.0, 3600) == NOW + 12
     assert attempts.next_attempt(NOW, NOW + 3599, 1, 1.0, 3600) is None
-    # It waited behind another one: it has had its attempt.
+    # It waited behind another delivery: it has had its attempt.
     assert attempts.next_attempt(NOW, NOW + 4000, 1, 0.0, 3600) is None
 
 

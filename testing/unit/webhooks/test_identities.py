@@ -25,7 +25,7 @@ def assigned(**receivers: tuple[str, bytes]) -> dict[str, str]:
         ("ci", OTHER_URL, SECRET, CI),
         ("ci", URL, OTHER_SECRET, CI),
         ("renamed", URL, SECRET, CI),
-        # Another receiver: the name alone, or a part of it under another name, is no evidence.
+        # Another receiver: the name, or the URL or secret under another name, is no evidence.
         ("ci", "https://new.example.org/", b"another secret", None),
         ("renamed", URL, OTHER_SECRET, None),
         ("renamed", OTHER_URL, SECRET, None),
@@ -44,14 +44,14 @@ def test_two_receivers_exchange_their_names() -> None:
 
 
 def test_a_receiver_under_the_name_of_a_retired_one_keeps_its_own_identity() -> None:
-    """Both have the same secret, so the retired one is the same by name and secret."""
+    """Both have the same secret, so the retired receiver has the same name and secret."""
     new = known("c2" * 8, "ci-new", OTHER_URL, SECRET)
     for there in ((THERE[0], new), (new, THERE[0])):
         assert assign({"ci": (OTHER_URL, SECRET)}, there)["ci"].identity == new.identity
 
 
 def test_a_receiver_with_a_new_secret_leaves_another_its_identity() -> None:
-    """The renamed one comes later in the list, and its identity is its own all the same."""
+    """The renamed receiver comes later in the list, and still has its own identity."""
     found = assigned(chat=(OTHER_URL, SECRET), talk=(OTHER_URL, OTHER_SECRET))
     assert found["talk"] == CHAT
     assert found["chat"] not in (CI, CHAT)

@@ -35,7 +35,7 @@ def test_a_line_is_in_order_and_a_letter_is_before_its_events() -> None:
         taken.append(one.event.number)
         made.done(one)
     assert taken == [9, 2, 3]
-    # The line has ended: the next event begins another one.
+    # The line has ended: the next event begins another line.
     assert made.add(waiting(5))
 
 
