@@ -33,7 +33,7 @@ LINES = struct.Struct(">lll")
 
 @command(b"forge", [], b"LINK FILE SOURCE")  # type: ignore[untyped-decorator]  # core has no types
 def forge(_ui: Any, repo: Any, link: bytes, path: bytes, source: bytes) -> None:
-    """Make a link of one file, give another the content of a third, and name the second alone."""
+    """Make a link of a file, give another the content of a third, and name only the second."""
     with repo.lock(), repo.transaction(b"forge") as transaction:
         manifest = repo[b"tip"].manifestctx().copy()
         content = manifest.read()
@@ -197,7 +197,7 @@ def _cut(before: bytes, after: bytes) -> bytes:
     """Replace what differs after the path of each line; the lines are of the same paths.
 
     The letter of a flag and what is after a path make up a line of another file. Core, which puts
-    the pieces together to see what came, finds that one.
+    the pieces together to see which file came, finds the other file.
     """
     result = b""
     end = 0

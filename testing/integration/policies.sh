@@ -32,7 +32,7 @@ rebase =
 strip =
 EOF
 
-# registered LINE...: the generated hgrc of the server's repository, with these lines beside access.
+# registered LINE...: the generated hgrc of the server's repository, with these lines after access.
 registered() {
     printf '%s\n' '[hgfleet]' 'path = team/tool' 'read = public' 'push = staff' "$@" \
         > "$TESTTMP/server/.hg/hgrc"
@@ -48,7 +48,7 @@ working() {
     cd work || return
 }
 
-# branched: the first push, of a changeset with src/main and secrets/key, and one of the branch stable.
+# branched: a first push of two changesets: src/main and secrets/key, then the branch stable.
 branched() {
     mkdir src secrets
     echo 1 > src/main

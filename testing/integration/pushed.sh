@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the stories of a push to one repository share: a server of $TESTTMP/server.rc, and a relay.
+# What stories of pushes share: a repository on a server of $TESTTMP/server.rc, and a relay.
 # Sourced by a .t file: . $TESTDIR/pushed.sh
 
 # prepared: the server's repository tool, and work, in which a client has a changeset to push.

@@ -1,6 +1,6 @@
 A push goes to the repository that its session opened, or nowhere.
 
-Two repositories of one owner, and a session that opened the first one.
+Two repositories have the same owner, and a session opened the first.
 
   $ cat > server.rc <<EOF
   > [extensions]
@@ -27,7 +27,7 @@ Two repositories of one owner, and a session that opened the first one.
   $ echo one > file
   $ hg commit -qAm one
 
-While the push is under way, its owner renames the repository and puts another one in its place.
+While the push is under way, its owner renames the repository and puts the other in its place.
 
   $ cat > ../replace <<EOF
   > mv $TESTTMP/first $TESTTMP/renamed && mv $TESTTMP/second $TESTTMP/first
@@ -45,7 +45,7 @@ The same push, made again, goes to the repository that has the path now.
   $ hg -R ../first log -T '{desc}\n'
   one
 
-Nor does it go anywhere when nothing has taken the path.
+The push does not go anywhere when nothing has taken the path.
 
   $ echo two > file
   $ hg commit -qm two

@@ -1,4 +1,4 @@
-The extension `access` refuses every write by somebody who may not push.
+The extension `access` refuses every write by a user who may not push.
 
 A server with a repository as `hgfleet registry apply` leaves it: the generated hgrc says who may
 push.
@@ -32,7 +32,7 @@ What sshd runs for a session is this, with the person in the environment.
   > EOF
   $ as() { HGFLEET_USER=$1 HGFLEET_GROUPS=$2; export HGFLEET_USER HGFLEET_GROUPS; }
 
-Everybody clones.
+All users may clone.
 
   $ as bob sandbox
   $ hg clone -q ssh://host/server work
@@ -40,7 +40,7 @@ Everybody clones.
   $ echo one > file
   $ hg commit -qAm one
 
-bob is in none of the groups. He reads who may, and nothing is stored.
+bob is in none of the groups. He reads who may push, and nothing is stored.
 
   $ hg push
   pushing to ssh://host/server
@@ -49,7 +49,7 @@ bob is in none of the groups. He reads who may, and nothing is stored.
   [255]
   $ hg log -R ../server -T '{node}\n'
 
-A person without any group is refused too, and so is one whose group only begins like the right one.
+A person without any group is refused too, and so is a person whose group only begins like the right group.
 
   $ as dora ''
   $ hg push -q
@@ -102,7 +102,7 @@ A bookmark is a write as well, also when no changeset comes with them.
   abort: unexpected response: empty string
   [255]
 
-Without a name nothing is written: a web worker, a job, or somebody who runs hg on the server.
+Without a name nothing is written: by a web worker, a job, or a user who runs hg on the server.
 
   $ as '' ''
   $ hg push -q -B stolen
@@ -117,7 +117,7 @@ Without a name nothing is written: a web worker, a job, or somebody who runs hg 
   abort: unexpected remote reply: writing to team/tool needs a name: push over SSH, or set HGFLEET_USER=operator:NAME as an administrator of this host
   [255]
 
-An operator at a shell of the server may write, under a name, and the log has it.
+An operator in a shell of the server may write under a name, which is in the log.
 
   $ as operator: maintainers
   $ hg push -q -B stolen
@@ -137,7 +137,7 @@ An operator at a shell of the server may write, under a name, and the log has it
   $ grep -c 'refused: user=bob reason=groups' ../server/.hg/blackbox.log
   3
 
-No configuration takes the check out: the generated hgrc is the owner's, yet even it cannot.
+No configuration disables the check, not even the generated hgrc of the repository.
 
   $ cat >> ../server/.hg/hgrc <<EOF
   > [hooks]
@@ -150,7 +150,7 @@ No configuration takes the check out: the generated hgrc is the owner's, yet eve
   abort: unexpected remote reply: bob may not push to team/tool: members of maintainers or staff may; ask one of them to push, or an operator to add you
   [255]
 
-Nobody pushes to a repository that is read-only, and who may not read may not push.
+No user pushes to a repository that is read-only, and a user who may not read may not push.
 
   $ write() { printf '[hgfleet]\n' > ../server/.hg/hgrc; printf '%s\n' "$@" >> ../server/.hg/hgrc; }
   $ as alice maintainers
@@ -163,7 +163,7 @@ Nobody pushes to a repository that is read-only, and who may not read may not pu
   abort: unexpected remote reply: alice may not push to team/tool: only members of staff may read it; ask an operator to add you
   [255]
 
-Who created a repository may push to it, whatever the groups say, and is the only one who reads it when nobody else is named.
+The owner who created a repository may push to it, in any group or none, and is its only reader when no other is named.
 
   $ write 'path = people/dora/x' 'read =' 'push =' 'owner = dora'
   $ hg push -q
@@ -172,7 +172,7 @@ Who created a repository may push to it, whatever the groups say, and is the onl
   $ as dora ''
   $ hg push -q
 
-A repository may be read-only for a while; then its owner and everybody else reads why, and only an operator writes.
+A repository may be read-only for a while; then its owner and all other users read why, and only an operator writes.
 
   $ write 'path = people/dora/x' 'read = public' 'push = maintainers' 'owner = dora' 'read-only = moving until noon'
   $ echo three > file

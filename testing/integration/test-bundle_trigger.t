@@ -17,7 +17,7 @@ The extension `bundle_trigger` notes for the bundle jobs which repositories were
   $ prepared
   $ ln -s nowhere ../tool/.hg/clonebundles.manifest
 
-A push is noted. So is another one, and one that only makes changesets public.
+A push is noted. So is a second push, and a push that only makes changesets public.
 
   $ push
   $ ls ../spool
@@ -46,7 +46,7 @@ A push that is refused is not; a bookmark changes nothing that a bundle holds.
   [1]
   $ ls ../spool
 
-A repository without clone bundles, as those of users, has pull bundles when it is large enough.
+A repository without clone bundles, such as a user's, has pull bundles when it is large enough.
 
   $ rm ../tool/.hg/clonebundles.manifest
   $ ln -s nowhere ../tool/.hg/pullbundles
@@ -64,7 +64,7 @@ A repository without clone bundles, as those of users, has pull bundles when it 
   $ rm ../spool/* ../tool/.hg/pullbundles
   $ ln -s nowhere ../tool/.hg/clonebundles.manifest
 
-One whose bundles begin at a size is noted by the push that reaches it, and once it has bundles.
+A repository whose bundles begin at a size is noted by the push that reaches it, and once it has bundles.
 
   $ rm ../tool/.hg/clonebundles.manifest
   $ ln -s $TESTTMP/manifest ../tool/.hg/clonebundles.manifest
@@ -96,7 +96,7 @@ One whose bundles begin at a size is noted by the push that reaches it, and once
   $ rm ../spool/* ../manifest ../tool/.hg/hgrc ../tool/.hg/clonebundles.manifest
   $ ln -s nowhere ../tool/.hg/clonebundles.manifest
 
-A repository without bundles is nobody's business.
+A repository without bundles is not noted.
 
   $ rm ../tool/.hg/clonebundles.manifest
   $ echo 5 > file

@@ -1,4 +1,4 @@
-The extension `bundle_verify` lets a clone from a local path go through one clone bundle.
+The extension `bundle_verify` lets a clone from a local path go through a clone bundle.
 
   $ cat >> $HGRCPATH <<EOF
   > [extensions]
@@ -22,7 +22,7 @@ The extension `bundle_verify` lets a clone from a local path go through one clon
   $ until [ -e port ]; do :; done
   $ url="http://127.0.0.1:$(cat port)"
 
-The bundle is downloaded and applied by the client's own code; what it lacks is pulled.
+The bundle is downloaded and applied by the client's own code; changesets after the bundle are pulled.
 
   $ echo two >> source/file
   $ hg -R source commit -q -m two
@@ -42,7 +42,7 @@ The bundle is downloaded and applied by the client's own code; what it lacks is 
   new changesets * (glob)
   1 local changesets published
 
-A bundle with other content than its entry says is refused, and so is one that is not there.
+A bundle with other content than its entry says is refused, and so is a bundle that is not there.
 
   $ wrong="$url/bundle.hg BUNDLESPEC=zstd-v2 DIGEST=sha256:$(echo | sha256sum | cut -d ' ' -f 1)"
   $ hg clone --pull --noupdate --config bundle_verify.entry="$wrong" source refused 2>&1 | grep abort
@@ -51,7 +51,7 @@ A bundle with other content than its entry says is refused, and so is one that i
   $ hg clone --pull --noupdate --config bundle_verify.entry="$gone" source refused 2>&1 | grep abort
   abort: * (glob)
 
-Without the setting a clone from a path is what it always was.
+Without the setting a clone from a path works as usual.
 
   $ hg clone --pull --noupdate -q source plain
   $ hg -R plain log -T '{desc}\n'

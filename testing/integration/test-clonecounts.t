@@ -30,7 +30,7 @@ A clone that the server computes, with its bytes.
   $ grep -c '^clone live bytes [1-9][0-9][0-9]' counters/clones
   1
 
-A pull; one that finds nothing is none.
+A pull counts; a pull that finds nothing does not.
 
   $ echo two > server/file
   $ hg -R server commit -q -m two
@@ -73,7 +73,7 @@ A request that core refuses counts for nothing, and neither does a push.
   clone live 2
   pull live 2
 
-The counts are for every user of the host. A missing folder costs no clone.
+The counts are readable for every user of the host. A missing folder fails no clone.
 
   $ stat -c %a counters/clones
   644

@@ -20,7 +20,7 @@ The extension `getbundlelog` logs what clones and pulls over SSH cost.
   $ echo one > server/file
   $ hg -R server commit -q -A -m one
 
-A clone is one line, and has all that `hgfleet bundles` wants to know.
+A clone is a single line, and has all that `hgfleet bundles` wants to know.
 
   $ hg clone -q ssh://host/server clone
   $ sed -E 's/[0-9]{4}-[0-9-]+T[0-9:]+Z/WHEN/; s/"duration":[0-9.]+/"duration":SECONDS/; s/"bytes":[1-9][0-9]+/"bytes":SIZE/' log
@@ -28,7 +28,7 @@ A clone is one line, and has all that `hgfleet bundles` wants to know.
   $ python3 -c "import os; print(oct(os.stat('log').st_mode & 0o137))"
   0o0
 
-A pull is another; nothing to pull is none, and a push is none.
+A pull is a second line; a pull that finds nothing adds none, and a push adds none.
 
   $ echo two > server/file
   $ hg -R server commit -q -m two
@@ -43,7 +43,7 @@ A pull is another; nothing to pull is none, and a push is none.
   $ grep -c '"full":false' log
   1
 
-A log that cannot be written, or is a link to somewhere else, costs nobody a clone.
+A log that cannot be written, or is a link to somewhere else, fails no clone.
 
   $ rm log
   $ ln -s $TESTTMP/elsewhere log

@@ -1,4 +1,4 @@
-The extension `hardening` keeps the server's inside, and other hosts, from the client.
+The extension `hardening` keeps the inside of the server, and other hosts, from the client.
 
   $ cat > server.rc <<EOF
   > [extensions]
@@ -8,8 +8,8 @@ The extension `hardening` keeps the server's inside, and other hosts, from the c
   $ hg init server
   $ serve() { HGRCPATH=$TESTTMP/$1 hg -R $TESTTMP/server serve --stdio; }
 
-A bundle may name a URL that the server then fetches. This one is made by hand; core, to compare,
-tries it at once.
+A bundle may name a URL that the server then fetches. This bundle is made by hand; core, to compare,
+tries the URL at once.
 
   $ cat > bundle.py <<EOF
   > import sys
@@ -30,7 +30,7 @@ tries it at once.
   ERROR:ABORT
   a push may not have the part remote-changegroup: the server fetches nothing for a client; nothing was changed, use an unchanged hg push
 
-Nor is it offered. All that is offered to clients over SSH, and the capabilities of bundle2 in it:
+The part is not offered either. Clients over SSH are offered only these capabilities of the server and of bundle2:
 
   $ echo hello | serve core.rc | grep -c remote-changegroup
   1
@@ -49,7 +49,7 @@ Nor is it offered. All that is offered to clients over SSH, and the capabilities
   pushkey
   stream=v2
 
-A request that breaks the server says nothing of how it is made.
+A request that breaks the server gets no traceback.
 
   $ printf 'lookup\nkey x\n' > nonsense
   $ serve core.rc < nonsense 2>&1 | grep -c '^\*\* '
@@ -58,7 +58,7 @@ A request that breaks the server says nothing of how it is made.
   0
   [1]
 
-What is no defect is said as ever.
+Errors that are no defects are answered as usual.
 
   $ printf 'lookup\nkey 4\nnone' | serve server.rc
   26

@@ -8,7 +8,7 @@ Policies about files: their size, and what they are.
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-A file that is too large stays out, also when a later changeset of the same push removes it: it would be in every clone for ever. What counts is the file, not the name that it was copied from.
+A file that is too large stays out, also when a later changeset of the same push removes it: it would be in every clone for ever. The size of the file counts, and not the name that it was copied from.
 
   $ registered 'policies = {"file-size": {"max": 1000}}'
   $ head -c 1001 /dev/zero | tr '\0' x > large

@@ -23,7 +23,7 @@ A second head of the branch is refused, also with --force.
   abort: push failed on remote
   [255]
 
-Two heads within one push that end as one are fine, whether by a merge or because one of them is closed.
+Two heads within a push are fine if the push ends with a single head, whether by a merge or by closing a head.
 
   $ hg merge -q 'desc(a)'
   $ commit 'merge a and b'
@@ -43,7 +43,7 @@ Two heads within one push that end as one are fine, whether by a merge or becaus
   default: c
   default: no more of c (closes)
 
-A head that replaces the former one without descending from it is refused too, whether the former one is closed or not.
+A head that replaces the former head without descending from it is refused too, whether the former head is closed or not.
 
   $ hg update -q -C 'desc(root)'
   $ echo again > again
@@ -58,7 +58,7 @@ A head that replaces the former one without descending from it is refused too, w
   [255]
   $ hg strip -q -r $again -r . --no-backup
 
-Another branch is another matter, unless the policy names it.
+Each branch may have a head; if the policy names branches, only those branches are counted.
 
   $ hg update -q 'desc("merge a and b")'
   $ hg branch -q stable
@@ -79,7 +79,7 @@ Another branch is another matter, unless the policy names it.
   $ push -f
   remote: added 1 changesets with 1 changes to 1 files (+1 heads)
 
-A branch that has two heads already may be worked on and merged; it may not get a third one.
+A branch that has two heads already may be worked on and merged; it may not get a third head.
 
   $ registered 'policies = {"single-head": {}}'
   $ echo t2 > t
@@ -102,7 +102,7 @@ A branch that has two heads already may be worked on and merged; it may not get 
   $ push
   remote: added 1 changesets with 0 changes to 0 files (-1 heads)
 
-No merges on a protected branch: the changesets are rebased. Elsewhere they may be.
+A protected branch has no merges: its changesets are rebased. Other branches may have merges.
 
   $ registered 'policies = {"no-merges": {"branches": ["default"]}}'
   $ hg update -q 'desc("merge a and b")'
@@ -128,7 +128,7 @@ No merges on a protected branch: the changesets are rebased. Elsewhere they may 
   $ push
   remote: added 1 changesets with 0 changes to 0 files (-1 heads)
 
-The heads of a long history are counted without reading it: those before the push are known when it begins.
+The heads of a long history are counted without reading it: the heads before the push are known when it begins.
 
   $ cat > $TESTTMP/counting.py <<EOF
   > """Tell how many changesets the session has read when the transaction is about to close."""

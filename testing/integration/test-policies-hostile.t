@@ -8,7 +8,7 @@ Policies and clients that do not keep to what hg's own clients do.
   $ push
   remote: added 1 changesets with 4 changes to 4 files
 
-A changeset has a list of its files, and nothing makes it be true. This one makes a link of b, and names c alone.
+A changeset has a list of its files, and nothing makes the list true. This changeset makes a link of b, and names only c.
 
   $ registered 'policies = {"no-symlinks": {}}' 'rules = [{"paths": ["b"], "push": ["security"]}]'
   $ hg forge b c a
@@ -21,7 +21,7 @@ A changeset has a list of its files, and nothing makes it be true. This one make
   abort: push failed on remote
   [255]
 
-The same with a difference of manifests in pieces that are no lines: the letter "l" for b and a new node for c. Put together they look like a line of the file l, and are one for core.
+The same with a difference of manifests in pieces that are no lines: the letter "l" for b and a new node for c. Put together they look like a line of the file l, and core takes them for such a line.
 
   $ push --config hostile.pieces=yes
   remote: - no-symlinks: eea035a17ae4 has b, a symbolic link: replace it by a file (hg commit --amend)
@@ -30,7 +30,7 @@ The same with a difference of manifests in pieces that are no lines: the letter 
   abort: push failed on remote
   [255]
 
-Without a policy the link is stored, and there to see. An operator takes it out again.
+Without a policy the link is stored, and visible. An operator removes it.
 
   $ registered
   $ push --config hostile.pieces=yes
@@ -44,7 +44,7 @@ Without a policy the link is stored, and there to see. An operator takes it out 
   $ HGRCPATH=$TESTTMP/server.rc hg -R ../server --config extensions.strip= strip -q -r tip --no-backup
   $ as mallory staff
 
-Nothing of a name or a message is raw on a terminal or in the log, whatever bytes it has.
+No byte of a name or a message is written raw to a terminal or to the log.
 
   $ registered 'policies = {"paths": {"forbidden": ["*.exe"], "max-length": 10}, "commit-message": {"pattern": "^Bug"}, "author": {"pattern": "^[a-z ]+<"}}'
   $ hg forgebytes 1
@@ -63,7 +63,7 @@ Nothing of a name or a message is raw on a terminal or in the log, whatever byte
   $ sed 's/.*> //' ../server/.hg/blackbox.log | tail -1 | tr -d '[:print:]\n' | od -c
   0000000
 
-A thousand of them are named in part and counted.
+Of a thousand problems, some are named and the rest are counted.
 
   $ hg forgebytes 1200
   $ push 2>&1 | sed 's/^\(remote: - [a-z-]*\): .*/\1/'
@@ -93,7 +93,7 @@ A message that is made to keep the server busy is refused after a second.
   abort: push failed on remote
   [255]
 
-A reason longer than a reply has room for does not break it: it is cut there, and whole above.
+A reason that is too long for a reply does not break the reply: it is cut there, and is complete in the lines above.
 
   $ long=$(printf 'because %.0s' $(seq 24))
   $ registered "read-only = $long"

@@ -1,4 +1,4 @@
-Each clone is made from the lists of files that clients write. An untrue one is refused in every repository, with and without policies.
+Each clone is made from the lists of files that clients write. An untrue list is refused in every repository, with and without policies.
 
   $ . $TESTDIR/policies.sh
   $ hostile
@@ -7,7 +7,7 @@ Each clone is made from the lists of files that clients write. An untrue one is 
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-A file that no store has would end every clone. One that is not listed would be in no clone, and its changeset in no mirror.
+A file that no store has would end every clone. A file that is not listed would be in no clone, and its changeset in no mirror.
 
   $ hg forgelist new new ghost
   $ push --config hostile.sent=new
@@ -24,7 +24,7 @@ A file that no store has would end every clone. One that is not listed would be 
   [255]
   $ hg strip -q -r tip --no-backup
 
-A revision that is said to belong to an older changeset would not be sent to those who have that one.
+A revision that is said to belong to an older changeset would not be sent to clients that have that changeset.
 
   $ hg forgelist new new
   $ push --config hostile.link=0
@@ -36,7 +36,7 @@ A revision that is said to belong to an older changeset would not be sent to tho
   remote: added 1 changesets with 1 changes to 1 files
   $ hg -R $TESTTMP/server verify -q
 
-A text without its hash would end every clone, and one with malformed words about a copy every update.
+A text without its hash would end every clone, and a text with malformed words about a copy every update.
 
   $ hg update -q -C tip
   $ echo 3 > third
@@ -61,7 +61,7 @@ A text without its hash would end every clone, and one with malformed words abou
   [255]
   $ hg strip -q -r tip --no-backup
 
-The same file in two changesets beside each other is one revision, which belongs to the first; a merge has it from a parent.
+The same file in two sibling changesets is a single revision, which belongs to the first; a merge has it from a parent.
 
   $ hg update -q -C tip
   $ echo 2 > file

@@ -9,7 +9,7 @@ Names that break a file or leave its folder are refused in every repository, wit
   $ tip=$(hg log -r tip -T '{node}')
   $ pushkey() { hg debugpushkey ssh://host/server bookmarks "$@" 2>&1 | grep -e '- names:' -e '^True' -e '^False'; }
 
-A newline in a bookmark's name would be a second line in the file of all bookmarks, and so move another one.
+A newline in a bookmark's name would be a second line in the file of all bookmarks, and so move another bookmark.
 
   $ hg bookmark release
   $ push -B release
@@ -21,7 +21,7 @@ A newline in a bookmark's name would be a second line in the file of all bookmar
   $ sed 's/^[0-9a-f]* //' ../server/.hg/bookmarks
   release
 
-So are other names that hg's own client does not give.
+Other names that hg's own client does not give are refused as well.
 
   $ pushkey '' '' $tip
   remote: - names: the bookmark  has an empty name: choose another name
@@ -74,7 +74,7 @@ A later changeset without them does not help: they stay in the history. With pol
   $ hg strip -q -r tip --no-backup
   $ registered
 
-Names that only look like one of these are fine.
+Names that only look like these are fine.
 
   $ hg forgepath ..x .hgignore a/.hgx 'x..' 'back\slash' '~1'
   $ push

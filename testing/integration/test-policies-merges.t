@@ -12,7 +12,7 @@ Rules about paths, and merges.
 
   $ registered 'rules = [{"paths": ["secrets"], "push": ["security"]}]'
 
-A merge may carry what others did to those paths. It may not choose: bob takes back a key that was changed, with a merge whose every file is the same as in one of the parents.
+A merge may carry what others did to those paths. It may not choose: bob takes back a key that was changed, with a merge whose every file is the same as in a parent.
 
   $ as alice staff,security
   $ echo new > secrets/key
@@ -43,7 +43,7 @@ A merge may carry what others did to those paths. It may not choose: bob takes b
   [255]
   $ hg strip -q -r . --no-backup
 
-What a merge brings from one side was looked at when it came, or is older than the policy. It is not the merge's.
+A change that a merge brings from a parent was checked when it came, or is older than the policy. It is not a change of the merge.
 
   $ registered
   $ hg update -qC 'desc("from the old one")'

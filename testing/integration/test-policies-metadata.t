@@ -79,7 +79,7 @@ A branch that looks like a revision is refused where it begins, and may go on wh
   [255]
   $ hg strip -q -r tip --no-backup
 
-An operator admits a history with other dates. Nothing else of it is passed over.
+An operator admits a history with malformed dates. Nothing else about it is passed over.
 
   $ registered 'accept-dates = any'
   $ hg forgetext mallory 'nan 0'
@@ -92,7 +92,7 @@ An operator admits a history with other dates. Nothing else of it is passed over
   remote: - metadata: 953187583c0f has an extra field that cannot be decoded
   remote: mallory may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
 
-What it has admitted is shown, searched and verified: 1970-01-01 stands for what is no date.
+The admitted history is shown, searched and verified: 1970-01-01 stands for each malformed date.
 
   $ server() { HGRCPATH=$TESTTMP/server.rc hg -R ../server --config extensions.any_date=$TOP/hgext/any_date.py "$@"; }
   $ server log -T '{rev} {date|isodate} {branch}\n'
@@ -109,7 +109,7 @@ What it has admitted is shown, searched and verified: 1970-01-01 stands for what
     "date": [0, 0],
   $ server verify -q
 
-An old history needs nothing, nor do dates before 1970.
+An old history needs no such step, nor do dates before 1970.
 
   $ registered
   $ hg forgetext -- 'J\xf6rg' '-315619200 25200 branch:old one\0source:abc'

@@ -1,4 +1,4 @@
-Policies look at what moves: a changeset may be hidden when it comes, and be shown by something else.
+Policies look at changesets that appear: a changeset may be hidden when it comes, and be shown by a later push.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff
@@ -26,7 +26,7 @@ A marker may come before its changeset does. The changeset is obsolete then, and
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-It is shown as soon as it has a child. That push brings the collision into sight, whatever the child has.
+It is shown as soon as it has a child. The push of the child brings the collision into sight, with any content of the child.
 
   $ echo 2 > file
   $ commit 'a child'
@@ -38,7 +38,7 @@ It is shown as soon as it has a child. That push brings the collision into sight
   $ back() { hg strip -q --no-backup -r "$@"; }
   $ back .
 
-A bookmark would show it too, but the server does not take one of a hidden changeset.
+A bookmark would show it too, but the server takes no bookmark of a hidden changeset.
 
   $ hg debugpushkey ssh://host/server bookmarks seen '' $(node .)
   False
@@ -46,7 +46,7 @@ A bookmark would show it too, but the server does not take one of a hidden chang
   $ server bookmarks
   no bookmarks set
 
-Nor does a hidden child stand for its parent, which is seen.
+A hidden child does not stand for its parent either, which is visible.
 
   $ hg update -q -C 'desc(root)'
   $ echo 1 > FILE
@@ -89,7 +89,7 @@ A tag that a hidden changeset sets is compared with the branches of the day on w
   a branch
   $ back .
 
-Policies about what a changeset has look at each when it comes, hidden or not.
+Policies about the content of a changeset look at each changeset when it comes, hidden or not.
 
   $ hg update -q -C 'desc(root)'
   $ dd if=/dev/zero of=large bs=1024 count=2 2> /dev/null

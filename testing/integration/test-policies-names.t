@@ -35,7 +35,7 @@ Names: their length in bytes, and patterns. A pattern without a slash is compare
   $ push
   remote: added 1 changesets with 0 changes to 0 files
 
-Names that differ by upper and lower case alone. A directory counts as well, two directories do not.
+Names that differ only by upper and lower case. A directory counts as well, two directories do not.
 
   $ registered 'policies = {"no-case-collisions": {}}'
   $ echo > FILE
@@ -53,7 +53,7 @@ Names that differ by upper and lower case alone. A directory counts as well, two
   [255]
   $ hg strip -q -r . --no-backup
 
-To rename a file by case only is fine: in the end there is one.
+To rename a file by case only is fine: in the end there is a single file.
 
   $ hg rename file f
   $ hg rename f File

@@ -1,4 +1,4 @@
-Policies and phases: what is secret counts on the day it comes, and on the day it is shown.
+Policies and phases: a secret changeset counts when it comes, and when it is shown.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff
@@ -13,7 +13,7 @@ Policies and phases: what is secret counts on the day it comes, and on the day i
   $ push
   remote: added 2 changesets with 2 changes to 2 files
 
-hg sends no secret changeset. A bundle can carry one, and who writes bundles by hand can send it. It may not hide from a policy that way.
+hg sends no secret changeset. A bundle can carry a secret changeset, and a person who writes bundles by hand can send it. It may not hide from a policy that way.
 
   $ hg bundle -q -r 'desc("a secret")' --base 'desc("root")' --config experimental.bundle-phases=yes ../secret.hg
   $ server() { HGRCPATH=$TESTTMP/server.rc hg -R ../server "$@"; }
@@ -29,7 +29,7 @@ hg sends no secret changeset. A bundle can carry one, and who writes bundles by 
   abort: alice may not push this to team/tool: a problem, named above (unless --quiet); nothing was changed
   [255]
 
-A second head that nobody sees is none, until its phase is moved.
+A second head that is secret does not count, until its phase is moved.
 
   $ registered 'policies = {"single-head": {}}'
   $ server unbundle -q ../secret.hg
@@ -49,7 +49,7 @@ A second head that nobody sees is none, until its phase is moved.
   $ server log -r 'desc("a secret")' -T '{phase} {desc}\n'
   secret a secret
 
-A commit on the server is asked like a push.
+A commit on the server is checked like a push.
 
   $ server update -q default
   $ registered 'policies = {"no-symlinks": {}}'
@@ -68,7 +68,7 @@ The server is whole after all of this.
 
   $ hg verify -q -R ../server
 
-An obsolete changeset is no head when it comes. It becomes one when it is published.
+An obsolete changeset is no head when it comes. It becomes a head when it is published.
 
   $ hg update -q -C 'desc("open")'
   $ echo 1 > OPEN

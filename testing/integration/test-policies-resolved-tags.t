@@ -25,7 +25,7 @@ Rules of tags hold for what the heads of a repository give together, not only fo
   $ gives v1
   two
 
-The line of a former changeset, replaced since then, stands in a new head from before. The newest head's line would count.
+A new head from before the replacement still has the line of a former changeset. The line of the newest head would count.
 
   $ as bob staff
   $ hg update -q -C 'desc(before)'
@@ -52,7 +52,7 @@ A marker hides the changeset that has moved the tag.
   $ gives v1
   two
 
-A refused push leaves nothing in the caches of tags. The next one may have another changeset at the same revision.
+A refused push leaves nothing in the caches of tags. The next push may have another changeset at the same revision.
 
   $ caches() { (cd $TESTTMP/server/.hg/cache; md5sum *tags*; hg -R ../.. debugtagscache); }
   $ caches > $TESTTMP/before
@@ -130,7 +130,7 @@ A branch of another name has the line too, and so has a file that was renamed to
   abort: unknown revision 'v2'
   [255]
 
-Tags of a subrepository or a folder are none, and nor is a file of another case. Local tags are not pushed.
+Tags of a subrepository or of a folder do not count, and a file of another case does not either. Local tags are not pushed.
 
   $ hg update -q -C 'desc("a list")'
   $ mkdir sub
@@ -144,7 +144,7 @@ Tags of a subrepository or a folder are none, and nor is a file of another case.
   tip
   v1
 
-A branch or bookmark with the name of a tag is refused as the tag with the name of a branch is.
+A branch or bookmark with the name of a tag is refused, like a tag with the name of a branch.
 
   $ registered '[experimental]' 'evolution = exchange, createmarkers'
   $ hg branch -q v1
@@ -166,7 +166,7 @@ A branch or bookmark with the name of a tag is refused as the tag with the name 
   [255]
   $ hg bookmark -q -d v1
 
-A name may not be the beginning of a hash, for which programs take it.
+A name may not be the beginning of a hash, because programs would take it for the hash.
 
   $ short=$(hg log -r 0 -T '{short(node)}')
   $ bookmark() { hg debugpushkey ssh://host/server bookmarks "$1" '' $(node .) 2>&1 | grep names:; }

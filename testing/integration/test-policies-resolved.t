@@ -24,7 +24,7 @@ Rules hold for what a name gives: a user who may not change a branch may not mak
   $ back() { hg --config extensions.strip= strip -q --no-backup -r "$@"; }
   $ as bob staff
 
-A branch with two heads has the content of the newer one. To close that, or to go on from the other, would bring the content of the other back.
+A branch with two heads has the content of the newer head. To close the newer head, or to go on from the other, would bring the content of the other back.
 
   $ hg commit -q --close-branch -m 'close the real head'
   $ push
@@ -45,7 +45,7 @@ A branch with two heads has the content of the newer one. To close that, or to g
   $ gives stable
   real head
 
-A way round by another branch.
+A detour over another branch is refused.
 
   $ hg update -q -C 'desc("real head")'
   $ hg branch -q detour
@@ -62,7 +62,7 @@ A way round by another branch.
   $ gives stable
   real head
 
-A bookmark of that name.
+A bookmark with the name of the branch is refused.
 
   $ hg debugpushkey ssh://host/server bookmarks stable '' $(hg log -r 0 -T '{node}') 2>&1 | grep rules:
   remote: - rules: the bookmark stable has the name of a branch, where only members of release may push; ask one of them
@@ -71,7 +71,7 @@ A bookmark of that name.
   $ gives stable
   real head
 
-Who drops work of their own gives back what was there.
+A user who drops their own work gives back the content that was there.
 
   $ hg update -q -C 'desc("real head")'
   $ echo 1 > third
@@ -89,7 +89,7 @@ Who drops work of their own gives back what was there.
   $ gives stable
   real head
 
-But not where that leaves another head, with other content of what is ruled.
+This is refused where it leaves another head that has other content of the protected files.
 
   $ as alice staff,release
   $ hg update -q -C 'desc("stale head")'
@@ -109,7 +109,7 @@ But not where that leaves another head, with other content of what is ruled.
   $ gives stable
   stale head, later
 
-Nor by a phase, were there a way to raise one: on the server, bob is asked as well.
+Raising a phase is refused as well, were there a way to raise it: on the server, bob is checked as well.
 
   $ server() { HGRCPATH=$TESTTMP/server.rc hg -R $TESTTMP/server "$@"; }
   $ server phase --secret --force -r stable
@@ -120,7 +120,7 @@ Nor by a phase, were there a way to raise one: on the server, bob is asked as we
   $ gives stable
   stale head, later
 
-A rule of the whole branch covers the same.
+A rule of the whole branch refuses the same changes.
 
   $ drafts 'rules = [{"branches": ["stable"], "push": ["release"]}]'
   $ server phase --secret --force -r stable
@@ -131,7 +131,7 @@ A rule of the whole branch covers the same.
   $ gives stable
   stale head, later
 
-Who rebases the last changeset on an obsolete one of the branch hides that, and may. Who shows it again may not.
+A user who rebases the last changeset on an obsolete changeset of the branch hides the obsolete changeset, and may do so. To show it again is refused.
 
   $ back 'desc("bob again")'
   $ as alice staff,release
@@ -182,7 +182,7 @@ Who rebases the last changeset on an obsolete one of the branch hides that, and 
   $ back .
   $ hg update -q -C 'desc(replacement)'
 
-The policy single-head lets a branch with several heads lose the older ones, and not the newest one.
+The policy single-head lets a branch with several heads lose the older heads, and not the newest head.
 
   $ drafts 'policies = {"single-head": {}}'
   $ hg commit -q --close-branch -m 'close the newest head'

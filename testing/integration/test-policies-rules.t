@@ -22,7 +22,7 @@ Rules: only some groups may push to a branch.
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-Only some groups may change some paths, whichever way: a removal and a rename count as well.
+Only some groups may change some paths, in any way: a removal and a rename count as well.
 
   $ registered 'rules = [{"paths": ["secrets"], "push": ["security"]}]'
   $ as bob staff
@@ -40,7 +40,7 @@ Only some groups may change some paths, whichever way: a removal and a rename co
   $ push
   remote: added 1 changesets with 1 changes to 1 files (+1 heads)
 
-A bookmark on a branch is a name for what the branch has: to create, move or delete one needs the right to push there. One with the name of such a branch would be taken for the branch.
+A bookmark on a branch is a name for what the branch has: to create, move or delete it needs the right to push there. A bookmark with the name of such a branch would be taken for the branch.
 
   $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]'
   $ as alice staff,release
@@ -131,7 +131,7 @@ A branch that is begun again elsewhere, or goes on from before its head, is comp
   $ hg strip -q -r $again -r . --no-backup
   $ hg update -q -C stable
 
-Every rule has to be kept. Nobody means nobody.
+Every rule has to be kept. A rule without groups lets no user push.
 
   $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}, {"paths": ["version"], "push": []}]'
   $ as alice staff,release

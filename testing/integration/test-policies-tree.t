@@ -1,4 +1,4 @@
-A closed tree: nothing lands for a while, and everybody reads why.
+A closed tree: nothing lands for a while, and all users read why.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release
@@ -6,7 +6,7 @@ A closed tree: nothing lands for a while, and everybody reads why.
   $ branched
   remote: added 2 changesets with 3 changes to 3 files
 
-A closed tree says why. Nobody pushes, not even a bookmark.
+A closed tree says why. No user pushes, not even a bookmark.
 
   $ registered 'policies = {"closed-tree": {"reason": "release 2.0 is built until Friday"}}'
   $ hg update -q default
@@ -31,7 +31,7 @@ A closed tree says why. Nobody pushes, not even a bookmark.
   abort: unexpected response: empty string
   [255]
 
-Groups can be excepted. Their members say that they know.
+Groups can be excepted. Their members confirm that they know.
 
   $ registered 'policies = {"closed-tree": {"reason": "release 2.0 is built", "except": ["release"]}}'
   $ as bob staff
@@ -51,7 +51,7 @@ Groups can be excepted. Their members say that they know.
   $ hg bookmarks -R ../server
   no bookmarks set
 
-One branch may be closed while the others are open.
+A branch may be closed while the others are open.
 
   $ registered 'policies = {"closed-tree": {"reason": "frozen", "branches": ["stable", "rel-*"]}}'
   $ echo 3 > src/main

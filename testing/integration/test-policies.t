@@ -3,7 +3,7 @@ The extension `policies` refuses changesets that a repository's policies do not 
   $ . $TESTDIR/policies.sh
   $ as alice staff
 
-Without policies nothing is looked at, and nothing logged.
+Without policies nothing is checked, and nothing is logged.
 
   $ working
   $ echo one > file
@@ -14,7 +14,7 @@ Without policies nothing is looked at, and nothing logged.
   cat: ../server/.hg/blackbox.log: No such file or directory
   [1]
 
-A commit message has to fit the pattern. The hint says how, in words; without one the pattern itself is shown.
+A commit message has to fit the pattern. The hint says how, in words; without a hint the pattern itself is shown.
 
   $ registered 'policies = {"commit-message": {"pattern": "^Bug [0-9]+: ", "hint": "begin it with \"Bug NUMBER: \""}}'
   $ echo two > file
@@ -41,7 +41,7 @@ The log of the host has a line for each push, with the seconds that each policy 
   event=policy user=alice repository=team/tool decision=refuse changesets=1 problems=1 policies=metadata:*,commit-message:* seconds=* (glob)
   event=policy user=alice repository=team/tool decision=allow changesets=1 problems=0 policies=metadata:*,commit-message:* seconds=* (glob)
 
-An author as well.
+An author has to fit a pattern as well.
 
   $ registered 'policies = {"author": {"pattern": "^[^<>]+ <[^@<>]+@example\\.org>$", "hint": "NAME <MAIL@example.org>"}}'
   $ echo three > file
@@ -55,7 +55,7 @@ An author as well.
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-Every policy is asked, and everything that is wrong is named at once, ten things at most, with each policy among them.
+Every policy is evaluated, and all problems are named at once: ten at most, with some of each policy among them.
 
   $ registered 'policies = {"commit-message": {"pattern": "Bug"}, "no-symlinks": {}}'
   $ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i > count; ln -sf /$i link; commit "number $i"; done
@@ -79,7 +79,7 @@ Every policy is asked, and everything that is wrong is named at once, ten things
   abort: push failed on remote
   [255]
 
-An operator is not asked, and the log says so.
+An operator is not checked, and the log says so.
 
   $ as operator:root ''
   $ push
@@ -87,7 +87,7 @@ An operator is not asked, and the log says so.
   $ grep -o 'event=policy user=operator.*' ../server/.hg/blackbox.log
   event=policy user=operator:root repository=team/tool decision=bypass seconds=* (glob)
 
-What this hg does not know it cannot check, and what breaks lets nothing through. The person reads no traceback; the operators have it.
+A policy that this hg does not know cannot be checked, and a policy that fails lets nothing through. The person reads no traceback; the operators have it.
 
   $ as alice staff
   $ echo next > count
@@ -120,7 +120,7 @@ What this hg does not know it cannot check, and what breaks lets nothing through
   $ grep -c 'decision=fail .*Error' ../server/.hg/blackbox.log
   5
 
-No configuration takes the check out.
+No configuration disables the check.
 
   $ registered 'policies = {"no-symlinks": {}}' '[hooks]' 'pretxnclose.policies ='
   $ ln -sf /y link

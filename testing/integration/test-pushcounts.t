@@ -40,7 +40,7 @@ The extension `pushcounts` counts pushes over SSH, how they end and how long the
   > EOF
   $ counts() { python $TESTTMP/counts.py; }
 
-An accepted push counts with its time. So does one that moves a bookmark alone.
+An accepted push counts with its time. So does a push that only moves a bookmark.
 
   $ hg init work
   $ cd work
@@ -64,7 +64,7 @@ An accepted push counts with its time. So does one that moves a bookmark alone.
   True
   2.0
 
-The counts are for every user of the host, and have no name of a person or repository.
+The counts are readable for every user of the host, and name no person or repository.
 
   $ stat -c %a ../counters/pushes
   644
@@ -137,7 +137,7 @@ Data that is no bundle, and a session that ends in the middle of its data.
   invalid 1
   malformed 1
 
-A push that another process keeps from the repository for longer than it may wait.
+A push waits longer for a lock that another process holds than it may.
 
   $ limit '[ui]' 'timeout = 1'
   $ ln -s elsewhere:1 ../tool/.hg/store/lock
@@ -148,7 +148,7 @@ A push that another process keeps from the repository for longer than it may wai
   $ counts | grep locked
   locked 1
 
-A race: another push came between the look at the heads and this one.
+A race: another push comes after this push has looked at the heads.
 
   $ hg strip -q --config extensions.strip= -r tip --no-backup
   $ cat > race.sh <<EOF
@@ -162,7 +162,7 @@ A race: another push came between the look at the heads and this one.
   $ counts | grep raced
   raced 1
 
-Counts never fail a push: not a missing folder, not a damaged file, which begins anew.
+Counts never fail a push: not a missing folder, not a damaged file, which begins again.
 
   $ hg pull -q --config ui.ssh=$TESTTMP/ssh ssh://host/tool
   $ echo damage > ../counters/pushes

@@ -33,7 +33,7 @@ After a transaction nothing happens while the log is short, and without a log.
   $ ls tool/.hg/cache | grep pushlog
   [1]
 
-After the transaction that finds enough of it uncovered, the index has all pushes.
+After the transaction that finds enough of the log uncovered, the index has all pushes.
 
   $ rm tool/.hg/store/pushlog
   $ log 60

@@ -1,4 +1,4 @@
-A site may refuse pushes that would be on one host alone (`replication-require`). The relay of this
+A site may refuse pushes that would be on a single host only (`replication-require`). The relay of this
 test gives the answer of a file.
 
   $ . $TESTDIR/pushed.sh
@@ -29,7 +29,7 @@ Without a relay, a push is refused before its data is read.
   $ cat ../counters/pushes
   uncopied 1
 
-So it is while the broker is away, and without a mirror.
+The push is also refused while the broker is away, and without a mirror.
 
   $ relay
   $ answer '{"broker": false, "visible": 2, "of": 2}'
@@ -45,7 +45,7 @@ So it is while the broker is away, and without a mirror.
   {"require": "mirror", "wait": 0.0}
   $ stored
 
-A person who may not push reads nothing of that, in whatever order the extensions are loaded.
+A person who may not push reads nothing of that, in any order of the extensions.
 
   $ WHO=mallory GROUP=guests push | grep -o 'mallory may not push'
   mallory may not push
@@ -92,7 +92,7 @@ With a mirror, or with less required, the push goes on.
   three
   four
 
-Values that make no sense refuse pushes, for the operators want a copy.
+Values that make no sense refuse pushes, because the operators want a copy.
 
   $ sed -i 's/^replication-require.*/replication-require = mirrors/' ../server.rc
   $ echo 5 >> file

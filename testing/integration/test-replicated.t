@@ -1,5 +1,5 @@
 The extension `replicated` tells the pusher which mirrors show a push. The relay of this test gives
-the answer of a file; the push log is the one attribute that the extension reads.
+the answer of a file; the push log is the only attribute that the extension reads.
 
   $ . $TESTDIR/pushed.sh
   $ cat > recorded.py <<EOF
@@ -64,7 +64,7 @@ Mirrors that are late or down are named.
   $ push five
   remote: push 42 recorded; replication is down, mirrors will show it later
 
-An answer that makes no sense fails no push, nor does a transaction without a record print anything.
+An answer that makes no sense fails no push, and a transaction without a record prints nothing.
 
   $ answer '[[["nonsense'
   $ push six

@@ -31,7 +31,7 @@ The extension `session_limits` bounds what a session over SSH may take.
   $ limit
   $ as alice maintainers
 
-Clones and pushes go on as ever, and nothing is left of the pushed data.
+Clones and pushes work as usual, and nothing is left of the pushed data.
 
   $ hg clone -q ssh://host/server work
   $ cd work
@@ -55,7 +55,7 @@ Data is received in the folder of sessions, and not in the temporary folder; the
   remote: */temporary: (glob)
   $ limit
 
-A push that is too large ends with the bytes that it may have.
+A push that is too large ends at the number of bytes that it may have.
 
   $ limit 'push-size = 100 KB'
   $ python -c 'import os; open("random", "wb").write(os.urandom(3000000))'
@@ -68,7 +68,7 @@ A push that is too large ends with the bytes that it may have.
   $ ls $TESTTMP/sessions
   alice.0.slot
 
-One that would fill the disk is refused before it is sent.
+A push that would fill the disk is refused before it is sent.
 
   $ limit 'push-disk-free = 1000000 GB'
   $ hg push 2>&1 | grep remote
@@ -113,7 +113,7 @@ Arguments are refused before they are read.
   abort: this request cannot be read: got '-1' for the length of the argument 'nodes', expected a number; if your client is Mercurial, tell the operators
   [255]
 
-A session has so much memory. This request needs more.
+The memory of a session is limited. This request needs more.
 
   $ limit 'session-memory = 256 MB'
   $ cat > $TESTTMP/hungry.py <<EOF
@@ -142,7 +142,7 @@ Where the system does not let a session set that limit, the session goes on.
   41
   * (glob)
 
-Pushed data takes no memory, whatever the size of its pieces.
+Pushed data takes no memory, with pieces of any size.
 
   $ limit 'session-memory = 192 MB' 'push-size = 1 GB'
   $ as alice maintainers
@@ -154,7 +154,7 @@ Pushed data takes no memory, whatever the size of its pieces.
   0 (no-eol)
   $ as bob sandbox
 
-A person has so many sessions. Here one is open already, as long as a lock is held.
+The number of sessions of a person is limited. Here a session is open already, as long as a lock is held.
 
   $ limit 'sessions-person = 1'
   $ flock $TESTTMP/sessions/bob.0.slot $TESTTMP/session < /dev/null
@@ -163,7 +163,7 @@ A person has so many sessions. Here one is open already, as long as a lock is he
   $ HGFLEET_USER=alice flock $TESTTMP/sessions/bob.0.slot $TESTTMP/session < /dev/null
   $ serve < /dev/null
 
-A silent client is sent away, between two requests and inside of one.
+A silent client is disconnected, between two requests and inside of a request.
 
   $ limit 'session-idle = 0'
   $ mkfifo silence
@@ -199,7 +199,7 @@ A client that disconnects in the middle is no defect.
   ls: cannot access '*': No such file or directory (glob)
   [2]
 
-A name to look up is a name: no revset and no pattern.
+A name to look up is only a name: no revset and no pattern.
 
   $ ask() { printf 'lookup\nkey %d\n%s' ${#1} "$1" | serve; echo; }
   $ for key in 'all()' 'heads(all())' 'tip^' '0:tip' 'file("set:grep(x)")' 're:.*' "file('listfile:/etc/passwd')" ; do ask "$key"; done

@@ -1,4 +1,4 @@
-"""All extensions load beside one another, in the order of their names and in the opposite order."""
+"""All extensions load together, in the order of their names and in the opposite order."""
 
 from __future__ import annotations
 

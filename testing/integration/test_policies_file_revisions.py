@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 FILES = 7
 CHANGESETS = 40
 WRONG, MOVED, ALSO_WRONG = 11, 19, 25
-"""Changesets with a revision that is not the text of its hash, or that belongs to another one."""
+"""Changesets with a revision that has another hash than its text, or another changeset."""
 
 
 def path(number: int, nth: int) -> bytes:
-    """Return the name of a file of a changeset; neighbours have different ones."""
+    """Return the name of a file of a changeset; neighbours have different names."""
     return b"file-%d" % ((number * 3 + nth) % FILES)
 
 
@@ -120,7 +120,7 @@ def test_the_revisions_of_a_file_are_read_in_the_order_of_the_store(
     monkeypatch.setattr(repo.unfiltered(), "file", counted)
     assert len(problems(repo)) == 3
     files = [name for name, _ in read]
-    # One after the other: a text is made from the one that was read before it.
+    # In sequence: each text is made from the text that was read before it.
     assert [name for name, _ in itertools.groupby(files)] == list(dict.fromkeys(files))
     for name in dict.fromkeys(files):
         revisions = [rev for other, rev in read if other == name]

@@ -119,7 +119,7 @@ NAMES: Final = [f"{number}-{request[:30]!r}" for number, request in enumerate(RE
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """Return a repository with one changeset, and the environment of a session of its pusher."""
+    """Return a repository with a changeset, and the environment of a session of its pusher."""
     root = tmp_path_factory.mktemp("served")
     (root / "sessions").mkdir(mode=0o700)
     names = re.findall(r"^(\w+) = /opt/hgfleet/current/hgext/", TEMPLATE.read_text(), re.MULTILINE)

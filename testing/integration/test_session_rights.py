@@ -59,7 +59,7 @@ class Session:
 
 
 class Site:
-    """A server with one repository, and a registry of two files."""
+    """A server with a repository, and a registry of two files."""
 
     def __init__(self, folder: Path) -> None:
         self.repository = folder / "repos/tool"
@@ -86,7 +86,7 @@ class Site:
         new.replace(self.compiled)
 
     def identify(self, registered: str, *, found: str = "") -> None:
-        """Write the identity of the entry, and that of the folder."""
+        """Write the identity of the entry, and the identity of the folder."""
         text = {"format": 1, "repositories": {}, "identities": {"team/tool": registered}}
         new = self.dynamic.with_suffix(".new")
         new.write_text(json.dumps(text))
@@ -240,7 +240,7 @@ OTHER: Final = "b" * 32
 
 
 def test_a_session_that_opened_another_repository_than_it_was_let_in_to_ends(site: Site) -> None:
-    # hgfleet-shell has decided, and the folder is another one when hg opens it.
+    # hgfleet-shell has decided, and another folder is there when hg opens it.
     site.identify(MINE, found=OTHER)
     site.login = {"HGFLEET_IDENTITY": MINE}
     session = site.start()
@@ -463,7 +463,7 @@ def test_a_session_of_a_new_login_bears_a_directory_that_is_away(
 def test_a_transaction_asks_about_the_person_when_it_opens(
     site: Site, people: People, tmp_path: Path
 ) -> None:
-    # The look of the command is before the minute is over, that of the transaction after it.
+    # The look of the command is before the minute is over, the transaction's after it.
     note = tmp_path / "late.py"
     note.write_text(
         "import time\n"

@@ -90,7 +90,7 @@ def pushkey(namespace: bytes, key: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def bundle(kind: bytes, data: bytes, **parameters: bytes) -> bytes:
-    """Write a push of one mandatory part."""
+    """Write a push of a mandatory part."""
     bundler = bundle2.bundle20(ui_module.ui())
     part = bundler.newpart(b"replycaps", data=b"HG20\nerror=abort,unsupportedcontent,pushraced")
     part.mandatory = False

@@ -28,7 +28,7 @@ def vagrant(folder: Path, state: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_vagrant_takes_every_setting_of_it(tmp_path: Path) -> None:
-    """No provider is asked: a machine that runs tests need not have one."""
+    """No provider is asked: a machine that runs tests need not have a provider."""
     done = vagrant(ROOT, tmp_path, "validate", "--ignore-provider")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "validated successfully" in done.stdout

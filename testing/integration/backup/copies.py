@@ -109,7 +109,7 @@ class Host:
         return failed, record.load(self.settings.state, record.DRILLS)
 
     def create(self, path: str, own: str, content: bytes, *, named: bool = True) -> Primary:
-        """Create a repository with one push."""
+        """Create a repository with a push."""
         made = Primary(self.settings.repositories / path, own)
         file = made.path / identity.FILE
         file.write_text(identity.text(own)) if named else file.unlink(missing_ok=True)

@@ -32,7 +32,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def push_until_told(path: Path, states: Path) -> None:
-    """Push without pause; append the state after each push to a file, one JSON object a line."""
+    """Push without pause; append the state after each push to a file, a JSON object a line."""
     pushed = Primary(path)
     chance = random.Random(7)
     with states.open("a") as file:

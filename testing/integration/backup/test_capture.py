@@ -1,4 +1,4 @@
-"""A repository copied beside running pushes restores to a state that it had."""
+"""A repository copied during pushes restores to a state that it had."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify(repository: Path) -> None:
 
 
 def copied(repository: Path, target: Path) -> Point | None:
-    """Back a repository up by hand and restore it; None if a file was rewritten meanwhile."""
+    """Back a repository up by hand and restore it; None if a file was rewritten in between."""
     before = rewritten.files(repository / ".hg/store")
     point = capture(repository / ".hg", "team/x")
     # The point lies before several pushes, or the copy would hardly differ from it.

@@ -66,13 +66,13 @@ def test_a_drill_fails_when_the_newest_backup_cannot_be_restored(host: Host, mad
         host.restic.damage(number)
     failed, drills = host.drilled("team/a")
     assert failed == ["team/a"]
-    # The older one is a diagnosis.
+    # The older backup is a diagnosis.
     assert "its newest backup cannot be restored: 2026-11-24T12" in drills["team/a"]["error"]
     assert "an older one can, of 2026-11-24T10:00:00 up to push 1" in drills["team/a"]["error"]
     found = status(host, made)
     assert (found.site, found.pushes) == (2, 3)
     assert "its newest backup cannot be restored" in found.reason
-    # The next day it is the first one.
+    # The next day the repository comes first.
     assert sample(["team/a", *"bcdefgh"], drills, 2, time.time())[0] == "team/a"
 
 
@@ -95,7 +95,7 @@ def test_a_newest_backup_that_restic_cannot_read_is_not_passed_over(
     assert failed == ["team/a"]
     assert "snapshot 2 cannot be read" in drills["team/a"]["error"]
     assert status(host, made).site == 1
-    # A restore takes the older one, and names the reason.
+    # A restore takes the older backup, and names the reason.
     restored = host.restore(restore.Wanted("team/a", OWN))
     assert restored.snapshot.id == "1"
     assert "snapshot 2 cannot be read" in restored.passed_over[0]
@@ -144,6 +144,6 @@ def test_pushes_of_another_log_are_not_those_that_were_drilled(host: Host, made:
     found = status(host, again)
     assert (found.pushes, found.site) == (3, None)
     assert found.reason == "its push log does not have the push that its last drill restored"
-    # One that is shorter does not have it either.
+    # A shorter log does not have it either.
     shorter = host.create("shorter/a", OWN, b"other")
     assert status(host, shorter).site is None

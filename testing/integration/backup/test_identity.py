@@ -1,4 +1,4 @@
-"""Backups of repositories whose paths change hands: a restore is of the one that is wanted."""
+"""Backups of repositories whose paths change hands: a restore is of the repository asked for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_former_repository_of_the_path_is_not_put_over_the_one_of_today(host: 
         host.restore(Wanted("team/a", SECOND))
     assert not (host.folder / "copy").exists()
     host.run()
-    # Without a word about it, the one that had the path last.
+    # Without an identity, the repository that had the path last.
     for wanted in (Wanted("team/a", SECOND), Wanted("team/a")):
         found = host.restore(wanted)
         assert described(found.folder) == described(running.path)
@@ -68,7 +68,7 @@ def test_a_renamed_repository_is_restored_from_backups_of_its_former_path(host: 
 
 
 def as_the_release_before(host: Host) -> None:
-    """Turn the points of the newest backup into those of a release without identities."""
+    """Turn the points of the newest backup into points of a release without identities."""
     number = len(host.restic.snapshots()) - 1
     folder = Path(f"{host.folder}/copies/{number}{host.settings.points}")
     (folder / "paths").unlink()
@@ -92,7 +92,7 @@ def test_the_push_log_of_an_older_backup_says_which_repository_it_has(
     assert described(found.folder) == described(made.path)
     # It is known by its file from now on.
     assert identity.of(found.folder) == FIRST
-    # A lost one, of which nothing else is known.
+    # A lost repository, of which nothing else is known.
     assert described(host.restore(Wanted(path)).folder) == described(made.path)
 
 

@@ -1,4 +1,4 @@
-"""Prune with restic: snapshots that a taken-over host may add push out no genuine ones."""
+"""Prune with restic: snapshots that a taken-over host may add do not push out its genuine ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Store:
     def add(self, when: datetime, zone: str = "UTC", host: str = "hg1", tag: str = "all") -> str:
         """Back up as of a time, as root of the host can; return the id of the snapshot."""
         before = self.ids()
-        # restic takes the time for one of the zone of the process.
+        # restic takes the time for a time in the zone of the process.
         local = when.astimezone(ZoneInfo(zone))
         options = ("-q", f"--host={host}", f"--tag={tag}", f"--time={local:%Y-%m-%d %H:%M:%S}")
         subprocess.run(
@@ -109,7 +109,7 @@ def plant_future(store: Store) -> list[str]:
 
 
 def plant_zones(store: Store) -> list[str]:
-    """Snapshots of a few seconds whose zones differ: restic takes them for those of many hours."""
+    """Add snapshots of a few seconds in different zones, which restic takes for many hours."""
     return [
         store.add(NOW - timedelta(seconds=9 - number), f"Etc/GMT{12 if number % 2 else -12:+}")
         for number in range(KEPT + 2)
@@ -118,7 +118,7 @@ def plant_zones(store: Store) -> list[str]:
 
 def test_old_backups_are_removed(store: Store) -> None:
     assert store.prune() == ""
-    # Of the two days and of the month, the newest ones.
+    # The newest of the two days and of the month.
     assert store.ids() >= set(store.genuine[-KEPT:])
     assert len(store.ids()) < len(store.genuine)
 
@@ -143,7 +143,7 @@ def test_planted_snapshots_push_out_no_genuine_one(
 
 
 def test_snapshots_that_were_dated_back_replace_no_genuine_one(store: Store) -> None:
-    """Later in its hour than the genuine one, each would be the newest of that hour."""
+    """Later in its hour than the genuine snapshot, each would be the newest of that hour."""
     assert store.prune() == ""
     looks = record.load(store.settings.state, record.PRUNES)
     before = store.ids()
@@ -162,7 +162,7 @@ def test_the_name_of_another_host_or_another_tag_pushes_out_nothing(store: Store
         store.add(NOW - timedelta(hours=number, seconds=5), tag="other")
     assert store.prune() == ""
     assert store.ids() >= set(store.genuine[-KEPT:])
-    # A snapshot of the future refuses the prune, also one that says that it is of another host.
+    # A snapshot of the future refuses the prune, also if it says that it is of another host.
     store.add(NOW + timedelta(days=1), host="hg2")
     assert "later than the clock of this host" in store.prune()
 

@@ -98,7 +98,7 @@ def test_files_take_their_places_once_all_are_restored(
     shutil.rmtree(place / "more")
     (place / "new").write_text("of the host")
 
-    # One that fails in the middle.
+    # A restore that fails in the middle.
     original = restic.restore
 
     def half(snapshot_id: str, path: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hosts with bundle jobs: with one store, with two in two regions, with a public and a private."""
+"""Hosts with bundle jobs: with one store, with stores in two regions, with a private store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(root: Path, *stores: Store) -> Iterator[BundleSite]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[BundleSite]:
-    """A host with one store."""
+    """A host with a single store."""
     with running(tmp_path, Store()) as made:
         yield made
 
@@ -55,7 +55,7 @@ def rereading(regions: BundleSite) -> BundleSite:
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[BundleSite]:
-    """A host with a public store, `main`, and a private one, `closed`."""
+    """A host with a public store, `main`, and a private store, `closed`."""
     with running(tmp_path, Store(), Store("closed", private=True)) as made:
         reader = made.stores[1].reader
         assert reader is not None

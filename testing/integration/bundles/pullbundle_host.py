@@ -49,7 +49,7 @@ evolution = all
 
 
 class Host(site.Site):
-    """A host with one private repository, whose pulls are answered with the extension."""
+    """A host with a private repository, whose pulls are answered with the extension."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, HGRC)

@@ -82,13 +82,13 @@ class BundleSite(site.Site):
         return made
 
     def make(self, path: str, commits: int = 2, known_as: str = "") -> str:
-        """Make a repository with so many changesets, on disk alone; return its identity."""
+        """Make a repository with so many changesets, only on disk; return its identity."""
         shutil.copytree(history(commits), self.path(path))
         self.paths[found := self.identify(path, known_as)] = path
         return found
 
     def change(self, path: str, *options: str) -> str:
-        """Commit one more line to the only file; return the new node."""
+        """Commit another line to the only file; return the new node."""
         return add_line(self, path, *options)
 
     def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
@@ -128,7 +128,7 @@ class BundleSite(site.Site):
 
 
 def add_line(host: site.Site, path: str, *options: str) -> str:
-    """Commit one more line to the only file of a repository."""
+    """Commit another line to the only file of a repository."""
     file = host.path(path) / "file"
     content = file.read_text() if file.exists() else ""
     return host.commit(path, "file", f"{content}line\n", *options)

@@ -96,7 +96,7 @@ def test_a_public_repository_at_the_path_of_a_private_one_has_nothing_of_it(
     assert people.stored() == [set(), {MINE}]
     people.rename(PATH, OTHER_PATH)
     people.create(PATH, OTHER)
-    # Until the next run, the new repository has no bundles, and the old one has its own.
+    # Until the next run, the new repository has no bundles, and the old repository has its own.
     assert people.published(OTHER) == []
     assert people.published(MINE) == [True]
     said = people.site.manifests.read_text(MINE)
@@ -170,7 +170,7 @@ CHANGES: dict[str, Callable[[People], None]] = {
     "renamed": lambda people: people.rename(PATH, OTHER_PATH),
     "replaced": replaced,
 }
-# The run decides anew at once: for other readers, or at the path that the repository has now.
+# The run decides again at once: for other readers, or at the path that the repository has now.
 AFTER = {
     "private": [f"closed: {MINE}"],
     "renamed": [f"main: {MINE}"],

@@ -57,7 +57,7 @@ def test_a_withdrawal_does_not_wait_for_another_run(site: BundleSite) -> None:
         assert site.run(private)[0].busy
         assert site.published("project") == ()
         assert site.bundles() == [["other"]]
-        # And the command does that alone.
+        # And the command only withdraws.
         private = team_only(site, other)
         assert site.pipeline().withdraw([private, project], everything=True) == []
         assert site.bundles() == [[]]
@@ -161,7 +161,7 @@ def test_a_forgotten_repository_leaves_nothing(site: BundleSite) -> None:
     assert site.bundles() == [["other"]]
     left = [*site.root.rglob(f"*{project.identity}*")]
     assert [path for path in left if path.parent.name != "locks"] == []
-    # The next run makes new ones.
+    # The next run makes new bundles.
     site.run(project)
     assert len(site.published("project")) == 1
 

@@ -55,7 +55,7 @@ def test_a_run_killed_at_any_step_is_completed_by_the_next(
     assert outcome.error is None
     assert len(site.published("project")) == 2
     assert not list((site.config.scratch / "work").iterdir())
-    # This run publishes the objects of the killed one: the same content has the same key.
+    # This run publishes the objects of the killed run: the same content has the same key.
     assert len(site.store.content) == 2
 
 
@@ -135,7 +135,7 @@ def test_a_lost_manifest_is_rebuilt_from_the_objects_in_the_stores(regions: Bund
     shutil.rmtree(regions.config.manifests)
     (outcome,) = regions.pipeline().publish([project])
     assert (outcome.error, outcome.missing) == (None, {})
-    # The newer ones, each after a clone.
+    # The newer bundles, each after a clone.
     assert regions.manifests.read_text(identity_of("project")) == before
     assert "generated" not in regions.said.getvalue()
     assert regions.run(project)[0].plan.action is Action.KEEP  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The reasons of a plan, the pages beside the bundles, and the figures of a run."""
+"""The reasons of a plan, the pages next to the bundles, and the figures of a run."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_every_kind_is_published_in_the_order_of_the_registry(site: BundleSite) 
 def test_a_kind_is_published_although_another_one_fails(
     site: BundleSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind is published as soon as it is verified, beside the old bundles of the others."""
+    """Each kind is published as soon as it is verified, next to the old bundles of the others."""
     project = site.repository("project", kinds=("stream", "zstd"))
     generate = hg_side.generate
 

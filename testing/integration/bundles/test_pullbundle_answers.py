@@ -21,14 +21,14 @@ PROTOCOLS = ("ssh", "http")
 FROM = [None, 20, 125, 225]
 """Revisions that end a client's history: none, in the midst of links, and near the end.
 
-From the last one, a bookmark needs less than a link."""
+From the last of them, a bookmark needs less than a link."""
 
 PULLED_LIVE: dict[str, set[str]] = {}
 """What a live pull brings, by the state of the repository."""
 
 
 def stale(host: Host, have: int | None) -> Path:
-    """Make a clone that has the history up to one revision."""
+    """Make a clone that has the history up to a revision."""
     clone = host.root / "stale"
     host.hg("init", clone)
     if have is not None:

@@ -61,7 +61,7 @@ def test_an_old_head_without_a_merge_does_not_make_a_pull_look_at_the_history(
 
     monkeypatch.setattr(ancestor, "_lazyancestorsiter", counted)
     text = pullbundle_chain.render([link])
-    # A client that has the old head and asks for everything, and one of a single branch.
+    # A client that has the old head and asks for everything, and a client of a single branch.
     for heads_asked, common in (({tip, old}, {near, old}), ({tip}, {near})):
         answer = extension._Answer(repository, heads_asked, common, tmp_path, text)
         assert answer.segments == []

@@ -1,4 +1,4 @@
-"""Pull bundles with a real hg at both ends: a clone from bundles equals one from live answers."""
+"""Pull bundles with a real hg at both ends: a clone from bundles equals a live clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several stores: each gets every bundle, and each may fail alone."""
+"""Several stores: each gets every bundle, and each may fail without the others."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_new_store_gets_a_copy_of_the_published_bundles(regions: BundleSite) -
     regions.config = replace(both, refresh=Refresh(share=0.9, age=timedelta(days=7)))
     (outcome,) = regions.run(project)
     assert outcome.plan is not None
-    # Even if it is a little behind: making all of them anew is no reason to wait for.
+    # Even if they are a little behind: new bundles are not worth the wait.
     assert outcome.plan.action is Action.COPY
     first, second = regions.published("project")
     assert first.changesets == second.changesets == 2

@@ -110,7 +110,7 @@ def test_an_object_corrupt_in_one_store_is_copied_from_another(rereading: Bundle
     assert (outcome.error, outcome.missing) == (None, {})
     assert said.index("withdrawn: ") < said.index("uploaded to eu")
     assert "stream: not in eu (got sha256 " in said
-    # Nothing wrong was in the way of the right one.
+    # No corrupt object was in the way of the right object.
     assert "already in eu" not in said
     assert "generated" not in said
     assert eu.content == us.content
@@ -148,7 +148,7 @@ def test_an_object_corrupt_in_the_only_store_is_generated_again_also_after_a_kil
             rereading.run(project, everything=True, now=DUE)
     assert rereading.published("project") == before[1:]
     assert store.content != right
-    # The next run meets the wrong object under the name of the right one.
+    # The next run meets the wrong object under the name of the right object.
     assert rereading.run(project, everything=True, now=DUE)[0].error is None
     assert store.content == right
     assert [one.url for one in rereading.published("project")] == [one.url for one in before]

@@ -201,7 +201,7 @@ def test_a_lost_dynamic_registry_withdraws_nothing(site: BundleSite) -> None:
     site.pipeline().known()
     published = site.published("people/bob/x")
     assert published
-    # The file alone, then the folder with it.
+    # First only the file, then the folder with it.
     for lost in (site.config.dynamic, site.config.dynamic.parent):
         lost.rename(site.root / f"lost-{lost.name}")
         pipeline = site.pipeline(NOW + timedelta(days=30))

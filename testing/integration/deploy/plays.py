@@ -35,7 +35,7 @@ def inventory(folder: Path, groups: Mapping[str, Sequence[str]], away: Sequence[
 def play(
     inventory: Path, book: str, variables: Mapping[str, Any], *options: str
 ) -> tuple[int, str]:
-    """Run a playbook of the project; return its exit code and its output in one line."""
+    """Run a playbook of the project; return its exit code and its output as a single line."""
     ansible = Path(sys.executable).with_name("ansible-playbook")
     # As the user of the tests.
     given = {"ansible_become": False, "ssh_admin_former_port": 2, **variables}

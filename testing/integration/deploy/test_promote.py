@@ -29,7 +29,7 @@ if "--positions" in asked:
     (place.parent / "judged").write_text(place.read_text())
     sys.exit("the promotion ends here")
 """
-"""Passes the check before the fence, and refuses the one behind it."""
+"""Passes the check before the fence, and refuses the check after it."""
 
 
 class Site:

@@ -29,7 +29,7 @@ PUSHES = 6
 
 
 def flip(file: Path, offset: int) -> None:
-    """Flip one bit of a file and leave its times, as a disk does."""
+    """Flip a bit of a file and leave its times, as a disk does."""
     before = file.stat()
     data = bytearray(file.read_bytes())
     data[offset] ^= 0x10
@@ -39,7 +39,7 @@ def flip(file: Path, offset: int) -> None:
 
 
 def settle() -> None:
-    """Let the clock of files go on, so that the newest change is told from a later one."""
+    """Let the clock of files go on, so that the newest change is told from a later change."""
     time.sleep(2 * SETTLED_NS / 1e9)
 
 
@@ -148,7 +148,7 @@ def test_a_run_names_the_corrupt_repository_and_a_later_one_the_repair(
     assert not run.run(root, folder, report, 30).corrupt
     flip(file_of(primary, "file2.i"), -3)
     settle()
-    # The share of a night: a repository alone is verified each night.
+    # The share of a night: a site's only repository is verified each night.
     found = run.run(root, folder, report, 30)
     assert list(found.corrupt) == ["team/x"]
     assert "event=integrity.corrupt repository=team/x problem=" in capsys.readouterr().out
@@ -177,7 +177,7 @@ def test_a_repository_that_took_the_path_of_a_corrupt_one_is_not_corrupt(
     primary.path.rename(primary.path.with_name("y"))
     good.rename(primary.path)
     settle()
-    # Nothing is verified for it: the result is that of the other repository, at its new path.
+    # Nothing is verified for it: the result is the other repository's, at its new path.
     assert list(run.run(root, folder, report, 30, ["team/x"]).corrupt) == ["team/y"]
     found = state.load(folder).repositories
     assert (found["team/y"].time, found["team/y"].identity) == (verified, "a" * 32)

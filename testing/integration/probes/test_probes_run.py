@@ -62,7 +62,7 @@ def settings(site: Site) -> Iterator[Settings]:
 
 
 class Pages:
-    """An S3 server that keeps what is put, and answers with one status."""
+    """An S3 server that keeps what is put, and answers each request with the same status."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -124,7 +124,7 @@ def test_a_failure_is_a_result_whose_problem_is_in_the_journal(
 
 
 def test_a_clone_without_changesets_failed(settings: Settings) -> None:
-    """A server that lost its repositories answers with empty ones."""
+    """A server that lost its repositories answers with empty repositories."""
     assert "no changesets" in clone.attempt(settings)[1]
 
 

@@ -1,11 +1,11 @@
-"""Kills hg at one file operation of a transaction after the other; run by test_killed.py.
+"""Kills hg at each file operation of a transaction in turn; run by test_killed.py.
 
     python killed.py FOLDER BASE BUNDLE KIND
 
 BASE is a repository. Each round copies it, and makes a push of the kind, or strips the changeset 1,
 in a process that is killed before its n-th file operation or entry of its journal. Then it opens
-the repository as a session does, makes the change again, and compares. The rounds end with the one
-that nothing kills. A process forks for each step, because hg takes longer to start than to push.
+the repository as a session does, makes the change again, and compares. The rounds end when nothing
+kills the process. A process forks for each step, because hg takes longer to start than to push.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def push(place: Path, bundle: Path, kind: str, last: int = 0) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def die_in_time(event: str, arguments: tuple) -> None:
-        # A kill before a read finds the same files as one before the next write.
+        # A kill before a read finds the same files as a kill before the next write.
         if event not in EVENTS or (event == "open" and not arguments[2] & WRITES):
             return
         name = arguments[0]

@@ -1,4 +1,4 @@
-"""A host with one registered repository, whose pushes are logged, and a person who pushes to it."""
+"""A host with a registered repository, whose pushes are logged, and a person who pushes to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PushlogSite(site.Site):
         self.client("init", self.work)
 
     def configure(self, repository: str, *lines: str, publishing: bool = True) -> None:
-        """Write the generated hgrc of a repository, with these lines beside."""
+        """Write the generated hgrc of a repository, with these lines added."""
         evolution = "" if publishing else "[experimental]\nevolution = all\n"
         (self.path(repository) / ".hg/hgrc").write_text(
             f"[phases]\npublish = {publishing}\n{evolution}"

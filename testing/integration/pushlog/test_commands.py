@@ -152,7 +152,7 @@ def test_operators_verify_and_adopt_all_repositories(pushed: PushlogSite) -> Non
     assert hgfleet("verify", "server") == (0, ["server: ok"])
     assert hgfleet("verify", "other")[0] == 2
 
-    # Changesets past the log are accepted one repository at a time.
+    # Changesets past the log are accepted in a single repository at a time.
     pushed.change(text="past the log\n")
     pushed.at_work("bundle", "--all", pushed.root / "more.hg")
     pushed.server("unbundle", pushed.root / "more.hg", "--config", "hgfleet.pushlog=no")

@@ -99,7 +99,7 @@ def test_bookmarks_phases_and_removals_are_on_the_disk_too(site: PushlogSite, or
     happened(order)
     site.server("debugstrip", "--config", "extensions.strip=", "tip", "--no-backup")
     found = happened(order)
-    # One for all transactions of the removal, and for its record.
+    # A single sync for all transactions of the removal, and for its record.
     assert [one for one in found if one.startswith(("open", "sync"))] == SYNCED[:2]
     assert found[-1] == "told"
     assert [one.kind for one in site.records()][-1] == "strip"
@@ -164,7 +164,7 @@ def test_a_mirror_leaves_the_sync_to_the_replication(site: PushlogSite, order: P
     assert happened(order) == ["told"]
 
 
-# Ends transactions in all ways, in one process, and writes what it has open after each.
+# Ends transactions in all ways, in the same process, and writes what it has open after each.
 ENDS = """\
 import os
 from mercurial import error, registrar
@@ -249,7 +249,7 @@ def test_the_disk_is_closed_in_each_end_of_a_transaction(site: PushlogSite, orde
     done = site.server("ends", "--traceback", "--config", f"extensions.ends={site.root}/ends.py")
     assert done.endswith("none is open\n")
     found = happened(order)
-    # 20 times each: a record of its own, and five under one lock that are synced at once.
+    # 20 times each: a record of its own, and five under the same lock that are synced at once.
     assert found.count("sync unlocked") == 20 + 20 + 1
     assert found.count("told") == 20 * 6 + 1
     assert {one for one in found if one.startswith("open")} == {"open locked"}

@@ -27,7 +27,7 @@ print(len(found.missing), len(found.extra))
 
 
 def take(site: PushlogSite, copy: Path, *, code: int = 0) -> str:
-    """Give the running repository the state of the copy, in a process as that of the command."""
+    """Give the running repository the state of the copy, in a process as the command's."""
     done = subprocess.run(
         [
             *(sys.executable, "-c", TAKE, site.path("server"), copy, site.hgrc),

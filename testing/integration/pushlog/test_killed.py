@@ -133,7 +133,7 @@ def test_a_lock_from_before_the_host_started_is_broken(site: PushlogSite, lock: 
     )
     site.change()
     place = site.path("server") / lock
-    # Of a process that may live in another namespace of this host, and of one before its start.
+    # Of a process that may live in another namespace of this host; then from before its start.
     place.symlink_to(f"{socket.gethostname()}/dead:1")
     words = ("-R", site.path("server"), "debugobsolete", "0" * 40)
     if lock.endswith("store/lock"):

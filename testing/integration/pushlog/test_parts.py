@@ -91,7 +91,7 @@ def test_raw_files_of_a_store_are_refused(changed: PushlogSite) -> None:
     before = files(changed)
     data = bundle(changed, "none-streamv2")
     assert b"\x07STREAM2" in data
-    # Mandatory, advisory, and mandatory by one letter: core takes all of them.
+    # Mandatory, advisory, and mandatory by a single letter: core takes all of them.
     for name in (b"STREAM2", b"stream2", b"streaM2"):
         said = send(changed, data.replace(b"\x07STREAM2", b"\x07" + name))
         assert "a push may not have the part stream2: raw files of a store would" in said
@@ -194,7 +194,7 @@ def test_other_kinds_of_bundles_are_refused(
 
 
 def test_a_part_inside_of_another_is_refused_likewise(changed: PushlogSite) -> None:
-    """A size of -1 lets a part interrupt the data of another one."""
+    """A size of -1 lets a part interrupt the data of another part."""
     before = files(changed)
     inner = crafted(changed, "hgtagsfnodes=" + "ab" * 40)[8:-4]
     outer = crafted(changed, "Replycaps=41")

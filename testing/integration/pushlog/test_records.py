@@ -337,7 +337,7 @@ def test_a_fenced_repository_takes_no_changes_and_others_do(site: PushlogSite) -
     assert sentence in site.push(code=255)
     words = ("-R", site.path("server"), "bookmark", "-r", "0", "x")
     assert sentence in site.start(*words, **OPERATOR).stderr
-    # A file without a sentence, and one that is no file, refuse as well.
+    # A file without a sentence, and a fence that is no file, refuse as well.
     fence.write_text("")
     assert "operators have to decide about its last pushes" in site.push(code=255)
     fence.unlink()

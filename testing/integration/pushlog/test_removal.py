@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from testing.integration.pushlog.site import PushlogSite
 
-# After core's transactions, before that of the record; and where core's changesets that stay are
-# in its bundle alone.
+# After core's transactions, before the record's; and where core's changesets that stay are only in
+# its bundle.
 POINTS = {
     "unrecorded": (
         "from mercurial import extensions, repair\n"
@@ -60,7 +60,7 @@ def killed(site: PushlogSite, point: str) -> str:
 
 @pytest.fixture
 def pushed(site: PushlogSite) -> PushlogSite:
-    """Three changesets of one push; 1 and 2 are children of 0."""
+    """Push three changesets together; 1 and 2 are children of 0."""
     site.change()
     site.change("secret", "a password\n")
     site.at_work("update", "-q", "0", "--cwd", site.work)

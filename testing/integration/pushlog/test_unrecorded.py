@@ -27,7 +27,7 @@ def bring(site: PushlogSite) -> None:
 
 @pytest.fixture
 def changed(site: PushlogSite) -> PushlogSite:
-    """Two recorded changesets, 0 and 1, and a foreign one, 2."""
+    """Two recorded changesets, 0 and 1, and a foreign changeset, 2."""
     for text in ("one\n", "two\n"):
         site.change(text=text)
         site.push()
@@ -180,7 +180,7 @@ def test_a_log_that_begins_with_an_adoption_names_changesets_behind_its_last_rec
     assert (adoption.kind, push.kind) == ("adoption", "push")
     assert accepted.changesets == tuple(foreign)
     assert site.server("debugpushlog", "--verify") == ""
-    # Which of the adopted ones are gone, no record can tell.
+    # Which of the adopted changesets are gone, no record can tell.
     site.server("debugstrip", "0", *PAST_THE_LOG)
     said = site.start("-R", site.path("server"), "debugpushlog", "--accept", **OPERATOR).stderr
     assert "because it begins with an adoption" in said
@@ -201,7 +201,7 @@ def test_a_repository_that_was_made_under_the_log_is_not_adopted_by_a_push(
     said = site.push(code=255)
     assert "its store has 1 changesets, and its push log has no record" in said
     assert not site.log().exists()
-    # An operator adopts what all repositories have, and answers for this one by its name.
+    # An operator adopts what all repositories have, and answers for this repository by its name.
     assert "no log, and 1 changesets" in site.server("debugpushlog", "--adopt", code=1)
     site.server("debugpushlog", "--accept")
     site.push()

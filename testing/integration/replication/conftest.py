@@ -50,7 +50,7 @@ def host(
 ) -> Host:
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(consumers, "ACK_SECONDS", 2.0)
-    # The rights of the daemon's user would be those of this process for good.
+    # This process would have the rights of the daemon's user for good.
     monkeypatch.setattr(webhooks_cli, "become", lambda _user: None)
     (tmp_path / "host").mkdir()
     return Host(tmp_path / "host", broker, servers)

@@ -71,7 +71,7 @@ class Primary(Site):
         self.register_all(*paths)
 
     def register_all(self, *paths: str) -> None:
-        """Register these repositories alone."""
+        """Register only these repositories."""
         made = [Repository(path, "", "public", (), True, ()) for path in paths]
         self.register(Registry(MappingProxyType({one.path: one for one in made})))
 
@@ -108,7 +108,7 @@ class Primary(Site):
         return self.path(path) / ".hg/store"
 
     def push(self, path: str, content: str = "", *, changesets: int = 1) -> Record:
-        """Add changesets and their record, as one push does."""
+        """Add changesets and their record, as a push does."""
         before = log_file.tip(self.store(path) / log_file.NAME).id
         nodes = [
             self.commit(path, f"file{number}", f"{content} {before} {number}")

@@ -107,7 +107,7 @@ class Mirror:
         await self.client.subscribe(messages.asked(self.name), cb=self._on_asked)
         await self.client.subscribe("hgfleet.pushes.*", cb=self._on_push)
         await self.client.subscribe("hgfleet.documents.*", cb=self._on_hint)
-        # The broker has them all before anything is published: it keeps nothing for a late one.
+        # The broker has them all before anything is published: it keeps nothing for later.
         await self.client.flush()
         self.task = asyncio.ensure_future(self._beat())
         return self
@@ -174,7 +174,7 @@ async def stream_of(
 
 
 def ids(found: list[tuple[dict[str, str], bytes]]) -> list[str]:
-    """Return the pushes of messages: identity and number, and the epoch after the first one."""
+    """Return the pushes of messages: identity and number, and any epoch but the first."""
     return [push_of(headers) for headers, _ in found]
 
 

@@ -68,7 +68,7 @@ class Authority:
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
             *("-keyout", f"{key}.pem", "-out", f"{file}.csr", "-subj", f"/CN={name}"),
         )
-        # As in the cluster, a certificate has names beside that of the host.
+        # As in the cluster, a certificate has more names than the host's.
         (self.folder / "ext").write_text(f"subjectAltName={names or f'DNS:{name},DNS:localhost'}\n")
         self._openssl(
             *("x509", "-req", "-in", f"{file}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),

@@ -166,7 +166,7 @@ def test_a_mirror_catches_up_with_what_no_message_brings(site: Site) -> None:
     site.applier.start()
     site.wait("a")
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
-    # Later messages alone tell of a gap.
+    # Only later messages tell of a gap.
     for _number in range(4):
         site.primaries["a"].push_commits()
     publish(site.broker, messages_of(site.primaries["a"], "a")[-1:])
@@ -268,7 +268,7 @@ def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: 
         # A message that comes again is told of again: the relay may have missed the answer.
         await asyncio.to_thread(site.publish_again, "a")
         assert await next_told() == told
-        # A relay that has begun anew asks; of a repository that is not here there is no answer.
+        # A restarted relay asks; of a repository that is not here there is no answer.
         asked = messages.Asked(("0" * 32, site.primaries["a"].identity))
         await client.publish(messages.asked("hgweb1"), asked.body())
         assert await next_told() == told
@@ -364,7 +364,7 @@ def test_a_worker_that_ends_is_replaced(site: Site) -> None:
     site.publish("a")
     site.applier.start()
     site.wait("a")
-    # A worker that is at no job: the pipe of the next one breaks.
+    # The workers are at no job: the next job finds a broken pipe.
     for worker in site.applier.workers():
         os.kill(worker, signal.SIGKILL)
     site.primaries["a"].push_commits()
@@ -392,7 +392,7 @@ def test_a_user_repository_arrives_as_the_registry_has_it(site: Site) -> None:
 
 @contextlib.contextmanager
 def held_documents() -> Iterator[None]:
-    """Have the source list no documents meanwhile."""
+    """Have the source list no documents until the end."""
 
     def refuse(_documents: object) -> None:
         raise RegistryError("the documents are held")
@@ -649,7 +649,7 @@ def test_a_repository_that_the_primary_cannot_read_takes_itself_out_of_service(
     broken = site.primaries["b"].identity
     site.applier.wait_for(lambda: site.applier.state().get("unserved") == [broken])
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
-    # The others go on meanwhile, also those that the source has to bring.
+    # The others go on, also those that the source has to bring.
     site.primaries["team/c"].push_commits()
     site.primaries["team/c"].push_commits()
     publish(site.broker, messages_of(site.primaries["team/c"], "team/c")[-1:])

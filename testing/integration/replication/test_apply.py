@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Pair:
-    """A primary, and a mirror with one worker."""
+    """A primary, and a mirror with a worker."""
 
     def __init__(self, folder: Path) -> None:
         self.primary = Primary(folder / "primary/a")

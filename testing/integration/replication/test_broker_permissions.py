@@ -275,7 +275,7 @@ def test_the_feed_of_each_web_host_reads_events(
             Path("/nonexistent"),
             print,
         )
-        # A connection before this one left its consumer.
+        # An earlier connection left its consumer.
         for _ in range(2):
             assert await server._begin(host.client) == 1
         async for message in messages_of(host.client, messages.EVENTS, messages.token(name)):

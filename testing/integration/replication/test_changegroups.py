@@ -1,4 +1,4 @@
-"""Workers of the relay that make changegroups: one that failed makes no other."""
+"""Workers of the relay that make changegroups: a worker that failed makes no other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HGRC = "[ui]\nusername = t\n"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> tuple[Path, str, Path]:
-    """A repository of one changeset, its node, and the configuration."""
+    """A repository with a changeset, its node, and the configuration."""
     hgrc, path = tmp_path / "hgrc", tmp_path / "one"
     hgrc.write_text(HGRC)
     environment = {**os.environ, "HGRCPATH": str(hgrc)}

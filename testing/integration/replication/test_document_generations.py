@@ -101,7 +101,7 @@ def test_the_registry_of_the_last_backup_is_refused(pair: Pair) -> None:
     pair.sync.run()
     pair.restore()
     for _ in range(2):
-        # Beside a run, in a run, and in those of a mirror that has started again.
+        # Outside of a run, in a run, and in the runs of a mirror that has started again.
         with pytest.raises(RefusedError, match=r"generation 1.1 of the primary is older"):
             pair.sync.first("registry")
         pair.sync.run()
@@ -336,8 +336,8 @@ def test_what_was_set_aside_is_kept_for_its_days(
     for days, is_kept in (
         *((13.9, True), (-1.0, True), (12.9, True), (13.1, True), (14.0, True), (14.2, False)),
     ):
-        # The clock that was wrong says nothing: from then on it is kept for all of its days, and
-        # for one more, so that a clock that is ahead once ends nothing.
+        # A wrong clock says nothing: from then on the folder is kept for all of its days and a day
+        # more, so that a clock that is ahead once ends nothing.
         monkeypatch.setattr(time, "time", lambda days=days: now + days * asides.DAY_S)
         pair.sync.run()
         assert folder.exists() == is_kept, days

@@ -150,7 +150,7 @@ def test_documents_that_have_not_changed_are_not_listed(
         return len(listings) == before
 
     wait_for("a run that lists nothing", is_quiet)
-    # A change on either side is found, also one of the mirror's own disk.
+    # A change on either side is found, also a change of the mirror's own disk.
     known_as = identity_of("people/bob/x")
     (primary.settings.manifests / f"{known_as}.manifest").unlink()
     sync.run()
@@ -269,7 +269,7 @@ def test_a_repository_that_the_registry_lost_is_set_aside_until_it_returns(
 def test_a_repository_made_again_at_a_path_is_another_one(
     primary: Primary, mirror: Host, sync: DocumentSync
 ) -> None:
-    """The private one moved away, and a public one was made at its path, while nothing followed."""
+    """The private repository moved, and a public one took its path, while nothing followed."""
     private = _user_repository(primary, "people/bob/a", 1)
     sync.run()
     node = mirror.push("people/bob/a", "secret")
@@ -311,7 +311,7 @@ def test_a_path_used_again_under_a_primary_of_the_release_before_shows_no_former
     written = document_sync.Documents.replace
 
     def write(self: document_sync.Documents, *arguments: Any) -> None:
-        # Nothing says that the folder there is another one's: it leaves before the registry comes.
+        # Nothing says that the folder is another repository's: it leaves before the registry comes.
         assert not (mirror.path("people/bob/a") / ".hg").is_dir()
         written(self, *arguments)
 
@@ -367,7 +367,7 @@ def test_a_repository_at_work_keeps_no_other_in_its_place(
         assert not mirror.path("b").exists()
         assert mirror.path("new/b").is_dir()
         assert mirror.path("a").is_dir()
-        # Nothing empty takes its place meanwhile.
+        # Nothing empty takes its place in the meantime.
         assert not mirror.path("new/a").exists()
         assert any(line.startswith("a: A push to a is under way") for line in said)
     sync.run()
@@ -382,7 +382,7 @@ def test_a_repository_of_the_inventory_gets_its_identity(
         host.declare("tool", "other", "logged")
     for path in ("tool", "other", "logged"):
         mirror.create(path)
-    # Its push log is that of another repository.
+    # Its push log is another repository's.
     mirror.push("other", "file", identity="8e" * 16)
     node = mirror.push("logged", "file", identity="5c" * 16)
     with dynamic_update.update(primary.dynamic) as entries:

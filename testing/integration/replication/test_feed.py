@@ -84,7 +84,7 @@ class Host(Primary):
         self.readable("team/tool", "core")
 
     def readable(self, *public: str, private: str = "secret") -> None:
-        """Register these repositories, and a private one."""
+        """Register these public repositories, and a private repository."""
         made = [Repository(path, "", "public", (), True, ()) for path in public]
         made.append(Repository(private, "", ("core",), (), True, ()))
         self.register(Registry({one.path: one for one in made}))
@@ -158,7 +158,7 @@ def test_a_client_that_returns_misses_nothing_also_from_another_host(host: Host)
         async with host.serving():
             async with host.listen(last=last) as client:
                 await until("the rest", lambda: client.pushes == [("core", 3), ("core", 4)])
-            # One that no stream has: the client looks into the push logs.
+            # An event that no stream has: the client looks into the push logs.
             async with host.listen(last="0123456789ab-7") as client:
                 await until("a gap", lambda: [one["event"] for one in client.events] == ["gap"])
                 await host.announce(("core", 5))
@@ -251,7 +251,7 @@ def test_events_come_when_the_broker_returns_and_another_stream_is_a_new_beginni
 def test_the_readers_of_an_event_are_those_of_its_repository_and_not_of_its_path(
     host: Host,
 ) -> None:
-    """It was public, is private at another path now, and a public one has its former path."""
+    """It was public, is private at another path now, and a public repository has its path."""
     host.dynamic.parent.mkdir()
     with dynamic_update.update(host.dynamic) as change:
         change.note_identity("core", identity("core"))

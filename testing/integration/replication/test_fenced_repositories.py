@@ -61,7 +61,7 @@ def log_of(primary: Primary) -> Path:
 
 
 def put_back(primary: Primary, count: int) -> bytes:
-    """Take the last records out of the log; return the whole one."""
+    """Take the last records out of the log; return the whole log."""
     log = log_of(primary)
     whole = log.read_bytes()
     log.write_bytes(b"".join(whole.splitlines(keepends=True)[:-count]))
@@ -90,7 +90,7 @@ def sentence(primary: Primary) -> str | None:
 def test_no_push_after_a_loss_is_told_to_be_visible(
     primary: Primary, broker: Broker, count: int, *, is_restarted: bool
 ) -> None:
-    """The mirror shows a push of the number: not this one."""
+    """The mirror shows a push of the number, but not this push."""
 
     async def story() -> None:
         async with Mirror("hgweb1", broker):
@@ -215,7 +215,7 @@ def bring_back(root: Path) -> None:
 def test_a_push_that_the_runbook_brings_back_has_its_bookmarks(
     primary: Primary, tmp_path: Path, *, has_bookmarks: bool
 ) -> None:
-    """They are not in the store, and a resync of mirrors would spread older ones."""
+    """Bookmarks are not in the store, and a resync of mirrors would spread older bookmarks."""
 
     def push(before: str | None) -> Record:
         node = primary.commit(TOOL, "file", f"after {before}")
@@ -241,7 +241,7 @@ def test_a_push_that_the_runbook_brings_back_has_its_bookmarks(
             fenced = lifting.named(primary.settings, TOOL)
             if has_bookmarks:
                 bring_back(tmp_path)
-                # As if the store alone had been copied.
+                # As if only the store had been copied.
                 shutil.copy(tmp_path / "backup/.hg/bookmarks", primary.path(TOOL) / ".hg")
                 with pytest.raises(FenceStaysError, match=r"'main'.*copy `\.hg/bookmarks`"):
                     await lifting.lift(primary.settings, None, fenced, ())
@@ -280,7 +280,7 @@ def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, brok
             said = await pushed(primary, TOOL, record)
             # No fence is told of any more, and no mirror has a lease.
             assert said.startswith("push 2 recorded; visible on 0/1 mirrors")
-            # A second loss is another one.
+            # A second loss is fenced again.
             put_back(primary, 1)
             await until("it is fenced", lambda: events(relay).count("repository-fenced") == 2)
         found = await stream_of(broker)
@@ -335,7 +335,7 @@ def test_a_lift_fences_no_push_that_the_release_before_gave_up(
 def test_a_loss_after_an_upgrade_is_fenced_where_the_release_before_began_the_term(
     primary: Primary, broker: Broker
 ) -> None:
-    """The relay names what that term gave up, once: a push that is lost later is another one."""
+    """The relay names what that term gave up, once: a push that is lost later is fenced."""
     other, third = "team/other", "team/third"
     primary.add(third)
     primary.register_all(TOOL, other, third)

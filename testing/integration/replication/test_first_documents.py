@@ -40,7 +40,7 @@ LONG = "60"
 
 
 class Site:
-    """A primary with source and relay, a broker, and one mirror."""
+    """A primary with source and relay, a broker, and a mirror."""
 
     def __init__(self, folder: Path, broker: Broker, host: hosts.Primary, source: str) -> None:
         self.host = host
@@ -255,7 +255,7 @@ def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_t
     applier.start()
     applier.wait_for(lambda: applier.state().get("caught_up") and refused())
     assert (site.mirror.path("people/bob/z") / ".hg").is_dir()
-    # A push under readers of the older one is not shown, and takes no mirror out of service.
+    # A push under readers of the older registry is not shown, and the mirror stays in service.
     node = site.host.push("people/bob/x", "file")
     applier.wait_for(lambda: applier.state()["parked_repositories"] == 1)
     assert applier.state()["caught_up"]

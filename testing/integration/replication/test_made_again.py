@@ -39,7 +39,7 @@ def record(primary: Primary) -> Record:
 
 
 async def delete_and_make_again(primary: Primary, relay: Relay) -> None:
-    """Push to a repository, delete it, and make another one at its path."""
+    """Push to a repository, delete it, and make another repository at its path."""
     primary.people_create(PATH, OLD)
     for _ in range(BEFORE):
         said = await pushed(primary, PATH, record(primary))
@@ -236,7 +236,7 @@ def test_while_the_registry_of_people_is_damaged_nothing_is_given_up(
             good = primary.dynamic.read_bytes()
             primary.dynamic.write_bytes(b"{")
             await until("it is told", lambda: "registry" in events(relay))
-            # Those of the inventory go on.
+            # Repositories of the inventory go on.
             await pushed(primary, "team/tool", primary.record("team/tool"))
             assert relay.positions.get(OLD) is not None
             primary.dynamic.write_bytes(good)

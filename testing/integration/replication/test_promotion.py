@@ -136,7 +136,7 @@ def test_a_push_that_the_mirror_does_not_have_is_named_and_refuses_the_promotion
             await promotion(mirror, "team/tool@1").run(None)
         await promotion(mirror, "team/tool@2").run(None)
         become_primary(mirror)
-        # The push with the number of the one that was given up reaches mirrors.
+        # The next push with the number of the push that was given up reaches mirrors.
         async with relaying(mirror) as relay:
             await until("the broker", relay.broker.ready.is_set)
             await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2, user="bob"))
@@ -209,7 +209,7 @@ def test_a_repository_that_is_missing_for_another_reason_refuses_a_promotion(
         shutil.rmtree(mirror.path(TOOL))
         mirror.register_all()
         mirror.people_create(TOOL, "2f" * 16)
-        # The path alone would name the other one.
+        # The path by itself would name the other repository.
         with pytest.raises(PromotionRefusedError, match=f"{identity(TOOL)}: push 1-2 by alice"):
             await promotion(mirror).run(None)
         await promotion(mirror, f"{identity(TOOL)}@1-2").run(None)

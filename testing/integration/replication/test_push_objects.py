@@ -228,7 +228,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
 
 
 def keep(broker: Broker, push: PushMessage | Named, *, damage: str = "") -> None:
-    """Store the object of a push as the relay does; of a damaged one a chunk or the digest."""
+    """Store the object of a push as the relay does; damage removes a chunk or alters the digest."""
 
     async def story() -> None:
         async with api_of(broker) as api:

@@ -251,7 +251,7 @@ def test_a_push_during_a_restart_of_the_relay_waits_for_it(
                 record = primary.record("team/tool")
                 push = asyncio.create_task(pushed(primary, "team/tool", record))
                 await until("it is published", lambda: events(relay).count("published") == 2)
-            # Its session is left without an answer; meanwhile the mirror applies it.
+            # Its session is left without an answer, and the mirror applies it.
             mirror.shown[record.repository] = record.id, hash_of(record.line())
             async with relaying(primary, settle_seconds=settled):
                 assert "visible on 1/2 mirrors" in await push
@@ -283,7 +283,7 @@ def test_a_killed_relay_loses_nothing_and_publishes_nothing_twice(
     paths = ("team/tool", "team/other")
     each = 0
     for messages_before_kill in (26, 0, 1, 2, 3, 10, 25, 50):
-        # Few at first: of a long log that the stream does not know mirrors get the end alone.
+        # Few at first: mirrors get only the end of a long log that the stream does not know.
         more = 50 if each else 25
         each += more
         for path in paths * more:

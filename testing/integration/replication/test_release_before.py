@@ -1,9 +1,9 @@
 """Files of the release before identities are understood by this one, or refused with the way out.
 
 `release_before.json` is what the code of that release itself wrote: messages of two pushes with
-their changegroups, and one too large for a message; the registry, tokens, manifests and positions
-of its primary; and messages, state and requests of its mirrors and sessions. None of it names a
-repository by an identity, but for push logs.
+their changegroups, and a push too large for a message; the registry, tokens, manifests and
+positions of its primary; and messages, state and requests of its mirrors and sessions. None of it
+names a repository by an identity, but for push logs.
 """
 
 from __future__ import annotations

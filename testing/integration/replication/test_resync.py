@@ -1,4 +1,4 @@
-"""A mirror's repository made anew from the source of its primary."""
+"""A mirror's repository made again from the source of its primary."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_the_applier_repairs_a_repository_that_refuses_writers(
 
 
 def test_hooks_of_the_host_do_not_run(primary: Primary, mirror: Host, said: list[str]) -> None:
-    # Also in a repository that is exchanged, and in one that begins from a clone bundle.
+    # Also in a repository that is exchanged, and in a repository that begins from a clone bundle.
     with mirror.hgrc.open("a") as hgrc:
         hgrc.write(
             "[hooks]\npretxnclose.refuse = false\npretxnopen.refuse = false\n"
@@ -342,7 +342,7 @@ def test_two_resyncs_of_a_repository_do_not_run_at_once(
 def test_a_lock_that_another_resync_removed_is_none(
     mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended between the open of the file and its lock; a third one may have a new file."""
+    """It ended between the open of the file and its lock; a third resync may have a new file."""
     lock, original = mirror.repos / f".replication/lock-{IDENTITY}", resync.files.try_lock
 
     def try_lock(descriptor: int) -> bool:
@@ -461,7 +461,7 @@ def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
 def test_readers_that_change_meanwhile_are_those_of_the_new_repository(
     mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry is not locked meanwhile: the documents bring it, and make many folders."""
+    """The registry is not locked then: the documents bring it, and make many folders."""
     _resync(mirror, said)
     original = resync.storage_place.rename_exchange
 

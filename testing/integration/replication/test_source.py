@@ -152,7 +152,7 @@ def test_a_merge_of_known_and_new_changesets_is_sent(
     primary.hg_in("team/tool", "merge", left)
     merge = primary.push("team/tool", "merged")
     mirror.create("team/tool")
-    # The left side and the merge are one push: its parents are known in part.
+    # The left side and the merge are pushed together: their parents are known in part.
     for nodes in ([base, right], [left, merge]):
         with source.changegroup(TOOL, nodes) as data:
             apply(mirror, "team/tool", data)
@@ -219,7 +219,7 @@ def test_a_repository_that_was_deleted_is_told_apart_from_an_unknown_one(
 def test_the_state_of_a_fenced_repository_is_not_given(
     primary: Primary, source: SourceClient
 ) -> None:
-    """A mirror that is made anew from it would lose the last copy of the lost push."""
+    """A mirror that is made again from it would lose the last copy of the lost push."""
     primary.record("team/tool", primary.commit("team/tool", "one", "one"))
     terms = primary.settings.terms
     repository_fences.fence(terms, repository_fences.Fenced(TOOL, "team/tool", 2))
@@ -237,7 +237,7 @@ def test_the_state_of_a_fenced_repository_is_not_given(
 def test_the_path_of_a_repository_is_that_of_the_registry_now(
     primary: Primary, source: SourceClient
 ) -> None:
-    """Renamed, and another one made at its path: each identity has its own content."""
+    """Renamed, and another repository made at its path: each identity has its own content."""
     first = primary.push("team/tool", "one")
     primary.path("team/tool").rename(primary.path("team/moved"))
     primary.create("team/tool")
@@ -293,7 +293,7 @@ def test_a_folder_that_comes_to_the_path_during_an_answer_is_not_served(
 def test_a_repository_that_comes_to_the_path_and_its_entry_is_not_taken_for_the_one_asked_for(
     primary: Primary, source: SourceClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Renamed, and another one made at its path, after the request was given its path."""
+    """Renamed, and another made at its path, after the request was given its path."""
     primary.push("team/tool", "one")
     primary.create("team/other")
     primary.record("team/other", primary.commit("team/other", "two", "two"), identity=OTHER)

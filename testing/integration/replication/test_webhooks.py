@@ -77,7 +77,7 @@ def test_a_receiver_that_hangs_delays_no_other(host: Host, servers: list[Server]
                 await host.announce(1, 2, path=path)
             await until("the other", lambda: len(servers[1].received) == 12)
             assert (await host.consumers())["one"] == 12
-            # One request for each repository, and a bounded number of them.
+            # A request for each repository, and a bounded number of them.
             await until("requests", lambda: len(servers[0].received) == 4)
             assert servers[0].numbers == [1, 1, 1, 1]
             servers[0].is_open.set()

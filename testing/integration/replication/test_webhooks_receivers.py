@@ -203,7 +203,7 @@ def test_after_a_rollback_what_the_release_before_took_is_not_delivered_again(
             for message in await taken.fetch(2):
                 await message.ack_sync()
         await host.announce(5)
-        # One that was added meanwhile.
+        # A receiver that was added in the meantime.
         host.receivers.append(two)
         async with host.delivering():
             await host.is_quiet()

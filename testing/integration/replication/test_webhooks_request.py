@@ -1,4 +1,4 @@
-"""One request of a webhook: the status of its answer, and its time."""
+"""A request of a webhook: the status of its answer, and its time."""
 
 from __future__ import annotations
 

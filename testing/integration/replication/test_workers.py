@@ -1,4 +1,4 @@
-"""Worker processes of the applier: one that failed a job by a defect does no other."""
+"""Worker processes of the applier: after a defect a worker does no other job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Telling:
 
 
 class Stale:
-    """Work whose results are those of another job."""
+    """Work that answers with the results of another job."""
 
     def run(self, job: Job) -> int:
         return len(job.identity)

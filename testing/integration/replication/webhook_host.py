@@ -82,7 +82,7 @@ class Server:
         return [one.number for one in self.received]
 
     def of(self, path: str) -> list[int]:
-        """Return the pushes of one repository."""
+        """Return the pushes of a repository."""
         found = [json.loads(one.body) for one in self.received]
         return [one["push"] for one in found if one["repository"] == path]
 

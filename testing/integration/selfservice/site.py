@@ -76,7 +76,7 @@ class SelfserviceSite(site.Site):
         return super().environment(**operator | more)
 
     def declare(self, **more: tuple[str, Settings]) -> Registry:
-        """Have these repositories in the inventory, beside two that are always there."""
+        """Have these repositories in the inventory, and the two that are always there."""
         declared = {
             "hgfleet": ("The service", Settings()),
             "staff/plans": ("Plans", Settings(read=("staff", "sandbox"))),

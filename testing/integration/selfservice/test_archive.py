@@ -1,4 +1,4 @@
-"""Archived repositories, and `registry apply` beside repositories that people created."""
+"""Archived repositories, and `registry apply` with repositories that people created."""
 
 from __future__ import annotations
 

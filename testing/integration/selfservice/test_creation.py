@@ -73,7 +73,7 @@ def test_a_refused_creation_leaves_nothing(site: SelfserviceSite) -> None:
 
 
 def test_a_repository_that_the_inventory_once_had_is_not_given_away(site: SelfserviceSite) -> None:
-    """It is on disk and not served; its name alone must not open its history."""
+    """It is on disk and not served; a new repository of the name must not open its history."""
     place = site.source("open/retired")
     for path in ("open/retired", "open/retired/inside"):
         refused = site.ssh_command("bob", f"repo create {path}")

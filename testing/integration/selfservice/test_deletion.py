@@ -38,7 +38,7 @@ def test_an_owner_deletes_an_archived_repository_and_frees_its_place(site: Selfs
     assert site.remains() == [".purged"]
     assert list((site.repos / ".purged").iterdir()) == []
     site.ok("bob", f"repo create {PATH}")
-    # Another repository at the same path is another one.
+    # A new repository at the same path is another repository.
     assert site.entries[PATH].identity == identity.of(site.path(PATH)) != gone
 
 

@@ -1,4 +1,4 @@
-"""A person's name that is given again: the later person owns nothing of the former one."""
+"""A person's name that is given again: the later person owns nothing of the former person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renaming by the owner: the history moves, old addresses name the new one, no kill loses it."""
+"""Renaming by the owner: the history moves, old addresses name the new, no kill loses it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_after_a_killed_rename_a_later_run_finishes(
     assert history(site, NEW) == "xxx"
     assert f"path = {NEW}\n" in (site.path(NEW) / ".hg/hgrc").read_text()
     assert not (site.path(OLD)).exists()
-    # The name is free again, and a repository there is not taken for the renamed one.
+    # The name is free again, and a repository there is not taken for the renamed repository.
     site.ok("bob", f"repo create {OLD}")
     apply(site, site.declare())
     assert history(site, NEW) == "xxx"

@@ -141,7 +141,7 @@ def fill(site: SelfserviceSite, kilobytes: int) -> None:
 
 
 def test_a_large_file_counts_once(limited: SelfserviceSite) -> None:
-    """A file above 128 KiB gets an index beside its data, while the file of both is still there."""
+    """A file above 128 KiB gets an index of its own, while the file of both is still there."""
     path = "people/bob/one"
     limited.ok("bob", f"repo create {path}")
     allow(limited, "300 kb")
@@ -234,7 +234,7 @@ def test_what_a_fork_has_reserved_is_free_when_it_was_killed(
     fork = held(limited, "people/bob/f")
     other = "people/bob/other"
     limited.ok("bob", f"repo create {other}")
-    # Neither a second fork nor a push has room beside it; another person has.
+    # Neither a second fork nor a push has room next to it; another person has.
     again = limited.ssh_command("bob", "repo fork hgfleet people/bob/g")
     assert again.stderr.startswith("The repositories of bob would have ")
     push(limited, other, 40, code=255)
@@ -274,7 +274,7 @@ def opened(fifo: Path) -> int | None:
 
 
 def test_a_copy_that_grows_above_the_quota_is_given_up(limited: SelfserviceSite) -> None:
-    """Its source may be pushed to meanwhile."""
+    """Its source may be pushed to while it is copied."""
     limited.source("hgfleet")
     fork = held(limited, "people/bob/f")
     store = limited.path("people/bob/.f.making") / ".hg/store"
@@ -296,7 +296,7 @@ def test_pushes_at_the_same_time_stay_below_the_quota_together(
     wait = limited.root / "wait"
     os.mkfifo(wait)
     hgrc = limited.path(one) / ".hg/hgrc"
-    # Hooks run in the order of the settings, and the check is set last but for this one.
+    # Hooks run in the order of the settings: only this hook is set after the check.
     hgrc.write_text(
         hgrc.read_text() + f"[hooks]\npriority.pretxnclose.zz = -1\npretxnclose.zz = cat {wait}\n"
     )

@@ -31,7 +31,7 @@ def own(entry: Entry) -> Entry:
 
 
 class SteeredSite(site.Site):
-    """A host with one repository, a manifest, and the last state of the prober."""
+    """A host with a repository, a manifest, and the last state of the prober."""
 
     def __init__(self, root: Path, *extensions: str) -> None:
         super().__init__(root)
@@ -80,7 +80,7 @@ class SteeredSite(site.Site):
         probe.write(self.health, Health(time.time() - age, conditions))
 
     def publish(self, *lines: Entry | bytes) -> None:
-        """Replace the manifest; each entry is one of this repository unless it says otherwise."""
+        """Replace the manifest; each entry is of this repository unless it says otherwise."""
         written = (one if isinstance(one, bytes) else own(one).line().encode() for one in lines)
         (self.control / "clonebundles.manifest").write_bytes(b"".join(b"%s\n" % w for w in written))
 

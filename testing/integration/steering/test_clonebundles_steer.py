@@ -91,7 +91,7 @@ def test_without_settings_the_manifest_is_passed_on(site: SteeredSite) -> None:
 def test_a_client_is_told_of_bundles_of_this_repository_alone(
     site: SteeredSite, command: bytes
 ) -> None:
-    """The manifest is that of a former repository at the same path, or for former readers."""
+    """The manifest is for a former repository at the same path, or for former readers."""
     site.publish(EU_ZSTD, replace(US_ZSTD, identity="9a" * 16))
     assert site.told(command=command) == [EU_ZSTD.url]
     # Made again at its path, and known or not yet known to the registry.

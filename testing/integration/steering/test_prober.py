@@ -150,9 +150,9 @@ def test_an_object_of_another_length_is_dead(store: Store, prober: Prober) -> No
 def test_a_403_is_the_objects_as_long_as_another_one_answers(
     store: Store, prober: Prober, count: int, gone: int, methods: tuple[str, ...]
 ) -> None:
-    """As on AWS: a client that may not list objects gets 403 for a missing one.
+    """As on AWS: a client that may not list objects gets 403 for a missing object.
 
-    The object may also go between the request for its headers and the one for its content.
+    The object may also go between the requests for its headers and for its content.
     """
     # No round ends early on a busy machine, with the objects asked that are gone.
     prober.config = replace(prober.config, interval_seconds=60.0)
@@ -185,7 +185,7 @@ def test_a_403_of_everything_is_the_endpoints_and_no_objects(
     for _ in range(4):
         probe_round(prober, entries)
         assert prober.condition.problem == "the answer is 403, and no other object answers"
-        # One that was gone before is still, the others have nothing wrong.
+        # The object that was gone before is still gone, the others have nothing wrong.
         assert prober.objects.dead == {entries[0].url: "the answer is 403"}
     # A store that is closed is not asked for everything again and again.
     assert len(store.requests) <= 4 * (count / selection.ROUNDS + 2 * selection.OTHERS + 2) + count
@@ -201,7 +201,7 @@ def test_a_403_of_everything_is_the_endpoints_and_no_objects(
 def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     store: Store, prober: Prober, left: int
 ) -> None:
-    """More are gone than a round asks for: then it is down until the one has had its turn."""
+    """More are gone than a round asks for: it is down until the last object has had its turn."""
     prober.config = replace(prober.config, interval_seconds=5.0)
     entries = [store.put(str(number), CONTENT) for number in range(40)]
     rounds(prober, entries)
@@ -285,7 +285,7 @@ def test_a_copy_counts_from_when_it_has_been_read(store: Store, config: Config) 
 def test_a_slow_endpoint_delays_no_round_and_has_all_its_objects_asked_for(
     store: Store, prober: Prober
 ) -> None:
-    """A round of all endpoints lasts as long as the slowest one's, and health must be current."""
+    """A round of all endpoints lasts as long as the slowest, and health must be current."""
     store.delay = 0.05
     entries = [store.put(str(number), CONTENT) for number in range(12)]
     probe_round(prober, entries)
@@ -317,7 +317,7 @@ def test_manifests_that_change_or_go_are_noticed(config: Config, store: Store) -
     manifests.publish("team/project", [second, first], NOW)
     assert watcher.changes() == ([second], [])
     manifests.publish("team/other", [first], NOW)
-    # The replaced one is kept for the pruning of objects, and is not published.
+    # The replaced entry is kept for the pruning of objects, and is not published.
     manifests.publish("team/project", [second], NOW)
     assert watcher.changes() == ([], [])
     assert {one.url for one in watcher.entries()} == {first.url, second.url}

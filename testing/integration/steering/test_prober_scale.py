@@ -1,7 +1,7 @@
 """The prober and one manifest request on a site with 30,000 published objects.
 
-Bounds are on processor time. That of a round is above the service's own bar (300 ms), because the
-store of the test answers in the same process.
+Bounds are on processor time. A round's is above the service's own bar (300 ms), because the store
+of the test answers in the same process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REQUEST_SECONDS: Final = 0.005
 
 
 def cpu(run: object) -> float:
-    """Return the processor time of this process for one call, in seconds."""
+    """Return the processor time of this process for a call, in seconds."""
     assert callable(run)
     before = time.process_time()
     run()

@@ -32,7 +32,7 @@ NETWORKS = 'eu = ["192.0.2.0/24"]\nus = ["198.51.100.0/24"]'
 
 
 class SignedSite(SteeredSite):
-    """A private repository, the store of its bundles, and one that is far from here."""
+    """A private repository, the store of its bundles, and a store that is far from here."""
 
     def __init__(self, root: Path, store: Store) -> None:
         super().__init__(root, "clonebundles_steer", "signedbundles")
@@ -91,7 +91,7 @@ def test_urls_of_private_stores_are_signed(site: SignedSite, command: bytes) -> 
 def test_a_history_is_signed_for_readers_of_its_repository_alone(
     site: SignedSite, command: bytes, extensions: tuple[str, ...]
 ) -> None:
-    """A private repository was renamed, and a public one was made at its path."""
+    """A private repository was renamed, and a public repository was made at its path."""
     site.load(*extensions)
     entry = site.entry()
     site.publish(entry)

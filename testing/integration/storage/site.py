@@ -1,4 +1,4 @@
-"""A host with one repository in the format of Mercurial before 2016."""
+"""A host with a repository in the format of Mercurial before 2016."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ with repo.wlock(), repo.lock(), repo.transaction(b'push'):
 
 
 class StorageSite(site.Site):
-    """A host with one repository in the format of long ago."""
+    """A host with a repository in the format of long ago."""
 
     def __init__(self, path: Path, template: Path) -> None:
         super().__init__(path, HGRC)
@@ -63,7 +63,7 @@ class StorageSite(site.Site):
         self.register(registry)
 
     def old(self, command: str, *arguments: str | Path, where: Path | None = None) -> str:
-        """Run a command of hg in the repository, or in another one."""
+        """Run a command of hg in this repository or another."""
         place = where or self.repository
         return self.hg(command, "--repository", place, "--cwd", self.repos, *arguments)
 
@@ -114,7 +114,7 @@ class StorageSite(site.Site):
         return done.returncode, done.stdout + done.stderr
 
     def argv_of_push(self) -> list[str]:
-        """The command of a session that adds a changeset to one file, on the tip."""
+        """Return the command of a session that adds a changeset to a file, on the tip."""
         program = prefork.shared(self.environment(), PARTS).interpreter
         return [str(program), "-c", PUSH.format(path=os.fsencode(self.repository))]
 

@@ -1,4 +1,4 @@
-"""Upgrades of a repository: nothing is lost, and a damaged one is left as it is."""
+"""Upgrades of a repository: nothing is lost, and a damaged repository is left as it is."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_reader_that_began_before_the_exchange_goes_on_in_the_old_store(
     said = site.upgrade()
     assert "the old store stays for now" in said
     assert "in .hg/storage-upgrade" in site.storage("status")
-    # Moved away for a moment, so that the one without the extension meets the new store alone.
+    # Moved away for a moment, so that hg without the extension meets only the new store.
     said_by_reader, complaints = reader.communicate("\n")
     assert said_by_reader.endswith("fine\n"), complaints
     assert not without.communicate("\n")[0].endswith("fine\n")
@@ -159,7 +159,7 @@ def test_an_upgrade_may_be_killed_at_any_moment(site: StorageSite) -> None:
     before = site.all()
     whole = site.root / "whole"
     shutil.copytree(site.repository, whole, symlinks=True)
-    # Seconds of an upgrade of the whole repository, by the load of the machine at the last one.
+    # Seconds of the last upgrade of the whole repository, under the load of the machine then.
     took = LONGEST_S
     chance, killed = random.Random(4), 0
     while killed < KILLS:

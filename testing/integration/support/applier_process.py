@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], Any], what: Callable[[], object] = lambda: 
 
 
 class ApplierProcess:
-    """One applier, to start, to stop and to kill."""
+    """An applier, to start, to stop and to kill."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings, self.folder = settings, folder

@@ -23,7 +23,7 @@ START_SECONDS: Final = 60.0
 
 
 class Broker:
-    """One server; its streams and its port stay the same over restarts.
+    """A broker; its streams and its port stay the same over restarts.
 
     `more` is text for its configuration: TLS, users, limits.
     """

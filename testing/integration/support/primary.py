@@ -80,7 +80,7 @@ class Primary:
         return list(log_file.entries(self.log))
 
     def commit(self, content: bytes = b"", *, parent: bytes | None = None) -> bytes:
-        """Commit one file within the open transaction."""
+        """Commit a file within the open transaction."""
         repo = self.repo
         number = len(repo)
 

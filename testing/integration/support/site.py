@@ -1,4 +1,4 @@
-"""One host below a folder: its hgrc, its registry, its repositories, and hg on both ends."""
+"""A host below a folder: its hgrc, its registry, its repositories, and hg on both ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def identity_of(path: str) -> str:
 
 
 def environment(hgrc: Path) -> dict[str, str]:
-    """Return the environment of an hg of this checkout, with one file of configuration."""
+    """Return the environment of an hg of this checkout, with a file of configuration."""
     return {
         "PATH": os.environ["PATH"],
         "HGRCPATH": str(hgrc),
@@ -51,7 +51,7 @@ def server(environment: Mapping[str, str]) -> prefork.Server:
     """Return the server whose forks are the hg of tests, until this process ends.
 
     It has what extensions import, which takes them longer than a short command. The hg of `.t`
-    files imports it in each command, as the real one does.
+    files imports it in each command, as the real hg does.
     """
     return prefork.shared(environment, PARTS)
 
@@ -83,7 +83,7 @@ class Site:
         return self.repos / repository
 
     def enter(self, *repositories: Repository) -> None:
-        """Have the inventory declare these repositories, beside those that it declares already."""
+        """Have the inventory declare these repositories, besides those that it declares already."""
         self.entered |= {one.path: one for one in repositories}
         self.register(Registry(dict(self.entered)))
         self.dynamic.parent.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ class Site:
         return f"ssh://localhost/{self.path(repository)}"
 
     def answer(self, repository: str, command: bytes, address: str = "192.0.2.1") -> bytes:
-        """Send one command without arguments over the wire protocol, from this address."""
+        """Send a command without arguments over the wire protocol, from this address."""
         environment = self.environment(SSH_CONNECTION=f"{address} 5000 10.0.0.1 22")
         request = command + b"\n" + (b"* 0\n" if command != b"clonebundles" else b"")
         words = ["-R", self.path(repository), "serve", "--stdio"]

@@ -75,7 +75,7 @@ class Store:
         return line.replace(FOLDER, str(self.backups)).replace(PUBLIC_KEY, key)
 
     def pin(self, public_key: Path) -> None:
-        """Have the hosts connect to a machine with this host key alone."""
+        """Have the hosts connect only to a machine with this host key."""
         words = public_key.read_text().split()
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {words[0]} {words[1]}\n")
 
@@ -103,7 +103,7 @@ class Store:
         return False
 
     def settings(self, host: str, *pruned: str) -> Settings:
-        """Return the settings of a host, or those of the one that prunes the backups of hosts."""
+        """Return the settings of a host, or of the host that prunes the backups of hosts."""
         secrets = self.folder / f"secrets-{PRUNER if pruned else host}"
         secrets.mkdir(exist_ok=True)
         shutil.copy(self.folder / "backup-password", secrets)
@@ -130,7 +130,7 @@ class Store:
         ]
 
     def request(self, key: str, method: str, path: str, *options: str) -> tuple[int, bytes]:
-        """Send one HTTP/2 request over the stdin of ssh; return its status and its content."""
+        """Send an HTTP/2 request over the stdin of ssh; return its status and its content."""
         content = self.folder / "content"
         content.write_bytes(b"")
         with socket.create_server(("127.0.0.1", 0)) as server:

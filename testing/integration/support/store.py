@@ -1,4 +1,4 @@
-"""One store of bundles over real HTTP: public or private, with faults to choose.
+"""A store of bundles over real HTTP: public or private, with faults to choose.
 
 `Bucket` of hgfleet is its other side, that a run writes to: the methods at the end stand in for it.
 """
@@ -50,7 +50,7 @@ def write_keys(file: Path, *stores: PrivateStore, lifetime: int = 600) -> None:
 
 
 def flip_bit(data: bytes) -> bytes:
-    """Change one bit in the middle of a bundle."""
+    """Change a bit in the middle of a bundle."""
     return data[:50] + bytes([data[50] ^ 1]) + data[51:]
 
 

@@ -24,7 +24,7 @@ def hgrc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory, hgrc: Path) -> Site:
-    """A site with a public repository of two changesets and a private one, to be copied."""
+    """A site with a public repository of two changesets and a private repository, to be copied."""
     environment = {**os.environ, "HGRCPATH": str(hgrc), "LANG": "C.UTF-8"}
     made = Site(tmp_path_factory.mktemp("site"), environment)
     made.create("team/project")

@@ -186,7 +186,7 @@ def ask(
     raw: str | None = None,
     scheme: str = "http",
 ) -> Reply:
-    """Send one request the way a WSGI server does."""
+    """Send a request the way a WSGI server does."""
     environ = environ_of(path, query, method, headers or {}, body, raw, scheme)
     started: list[tuple[str, list[tuple[str, str]]]] = []
     written: list[bytes] = []

@@ -114,7 +114,7 @@ class Served:
     def session(self, request: bytes) -> subprocess.Popen[bytes]:
         """Begin a session that asks for something and reads nothing of it.
 
-        It is the real hg: tests look for its process id, and kill it alone.
+        It is the real hg: tests look for its process id, and kill only this process.
         """
         process = subprocess.Popen(
             [str(HG), "-R", str(self.site.path(REPOSITORY)), "serve", "--stdio"],

@@ -18,7 +18,7 @@ OTHER = {"X-Real-IP": "198.51.100.9"}
 
 
 def nodes_of(site: Site) -> Nodes:
-    """Add changesets; return the first, the one before the tip, and the tip."""
+    """Add changesets; return the first, the changeset before the tip, and the tip."""
     for number in range(4):
         site.commit(REPOSITORY, f"{number}.txt", f"{number}\n" * 1000)
     revisions = ("0", "tip~1", "tip")

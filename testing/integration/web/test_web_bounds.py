@@ -1,4 +1,4 @@
-"""Bounds of a request: processor time, memory, slots, and health checks beside all that."""
+"""Bounds of a request: processor time, memory, slots, and health checks in all that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER_ADDRESS = {"X-Real-IP": "198.51.100.9"}
 
 @pytest.fixture(scope="module")
 def large(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A site with a file of many lines and one of many bytes."""
+    """A site with a file of many lines and a file of many bytes."""
     folder = tmp_path_factory.mktemp("large")
     subprocess.run(["cp", "-a", f"{template.folder}/.", str(folder)], check=True)
     site = replace(template, folder=folder)
@@ -164,7 +164,7 @@ def test_an_address_has_so_many_streams_at_a_time_and_another_one_its_own(site: 
     assert ask(web, PROJECT, "cmd=heads").status == 200
     other = ask(web, PROJECT, "cmd=getbundle", headers=GETBUNDLE | OTHER_ADDRESS)
     assert other.headers["Content-Type"] == "application/mercurial-0.1"
-    # One ends, another one's client disconnects.
+    # The first stream ends, the client of the second disconnects.
     assert b"".join(held[0])
     held[0].close()  # type: ignore[attr-defined]  # a stream
     held[1].close()  # type: ignore[attr-defined]  # a stream
@@ -364,7 +364,7 @@ def test_a_worker_that_can_start_no_renderer_is_replaced(
 
 @pytest.mark.parametrize("request_cpu_seconds", [600])
 def test_a_client_that_disconnects_frees_its_slot(service: Service, wait_for: WaitFor) -> None:
-    """The budget is so large that the disconnection alone ends the requests."""
+    """The budget is so large that only the disconnection ends the requests."""
 
     def reasons() -> list[object]:
         lines = [json.loads(line) for line in service.log.read_text().splitlines()]

@@ -69,7 +69,7 @@ def served(hostile: Site, wait_for: WaitFor) -> Iterator[tuple[str, int]]:
 
 
 def sent(address: tuple[str, int], *requests: str) -> tuple[str, bytes]:
-    """Send requests on one connection; return the first head and all that follows, until its end.
+    """Send requests on a connection; return the first head and all that follows, until its end.
 
     A connection that stays open is an error here.
     """

@@ -194,7 +194,7 @@ def test_a_stream_clone_needs_no_lock_of_the_repository(
 
 
 def add_heads(site: Site, count: int, label: str) -> None:
-    """Add changesets on the first one."""
+    """Add changesets on the first changeset."""
     script = f"""
 from mercurial import hg, initialization, metadata, ui
 initialization.init()

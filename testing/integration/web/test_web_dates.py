@@ -91,7 +91,7 @@ SEARCHES: Final = ("rev=date(%22%3E2000%22)", "rev=sort(all(),date)", "rev=autho
 
 
 def no_constant(name: str) -> float:
-    """Refuse what Python's JSON has beside the standard."""
+    """Refuse what Python's JSON has beyond the standard."""
     raise ValueError(name)
 
 

@@ -1,4 +1,4 @@
-"""A renderer that failed one request answers no other, and nothing of a request outlives it."""
+"""A renderer that failed a request answers no other, and nothing of a request outlives it."""
 
 from __future__ import annotations
 

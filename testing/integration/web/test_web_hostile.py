@@ -24,7 +24,7 @@ ANSWERS = {200, 304, 400, 403, 404, 405, 413, 414}
 
 @pytest.fixture(scope="module")
 def web(template: Site, tmp_path_factory: pytest.TempPathFactory) -> Application:
-    """One application for all requests that change nothing."""
+    """The application for all requests that change nothing."""
     return copied(template, tmp_path_factory.mktemp("hostile")).application()
 
 
@@ -246,7 +246,7 @@ PATTERNS = [
 def test_a_search_reads_no_file_of_the_server(
     web: Application, pattern: str, tmp_path: Path
 ) -> None:
-    """The answer is that of a search for words, whether a file is there or not."""
+    """The answer is the same as for a search for words, whether a file is there or not."""
     pages = []
     for name in ("present", "missing"):
         (tmp_path / "present").write_text("one.txt\n")

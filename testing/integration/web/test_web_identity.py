@@ -1,4 +1,4 @@
-"""A folder with another repository than that of the registry's entry: no byte of it is served.
+"""A folder with another repository than the registry's entry names: no byte of it is served.
 
 On a mirror the registry is replaced in one step, and folders are moved after it.
 """
@@ -82,7 +82,7 @@ def register(site: Site, **named: str) -> None:
 
 
 def exchange(site: Site) -> None:
-    """Give each of both repositories the place of the other one."""
+    """Exchange the places of both repositories."""
     one, other = map(site.path, NAMES)
     away = one.with_name("away")
     one.rename(away)
@@ -172,7 +172,7 @@ def test_stored_answers_and_open_repositories_are_those_of_the_identity(site: Si
 
 
 def test_answers_of_a_former_repository_end_with_its_entry(site: Site) -> None:
-    """The entry changes alone: the folder, its fingerprint and the path are as they were."""
+    """Only the entry changes: the folder, its fingerprint and the path are as they were."""
     web = site.application()
     tags = {
         what: reply.headers["ETag"]

@@ -397,7 +397,7 @@ def test_questions_leave_threads_for_public_requests(
         replies: list[Reply] = []
 
         def question(number: int) -> None:
-            # Of one address, half of the questions would not be asked.
+            # From a single address, half of the questions would not be asked.
             address = {"X-Real-IP": f"192.0.2.{number}"}
             replies.append(fleet.ask(SECRET, "cmd=heads", ALICE, headers=address))
 

@@ -29,7 +29,7 @@ HTML = {"Accept": "text/html"}
 
 @dataclass
 class Logged:
-    """A site with pushes: an adoption of two changesets, then twelve pushes of one to three."""
+    """A site with pushes: an adoption of two changesets, then twelve pushes of up to three."""
 
     site: Site
     chain: Chain

@@ -77,7 +77,7 @@ def test_a_removed_changeset_is_gone_from_its_push(recorded: Site) -> None:
 
 
 def test_the_index_follows_and_the_answers_stay_the_same(recorded: Site) -> None:
-    """Commits until the index is due; the answer before and after is one of all pushes."""
+    """Commit until the index is due: before and after, the answers have all pushes."""
     log = recorded.path(REPOSITORY) / ".hg/store/pushlog"
     index = recorded.path(REPOSITORY) / ".hg/cache" / index_step.NAME
     commit(recorded, "three.txt")
