@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# A busy machine takes seconds for an example that takes milliseconds else: speed has benchmarks.
+# A busy machine takes seconds for an example that takes milliseconds: speed has benchmarks.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")

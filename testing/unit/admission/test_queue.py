@@ -76,10 +76,10 @@ def test_the_size_is_not_looked_at_for_ordinary_pulls_and_large_ones() -> None:
         # A slot is free: the first clone that waits gets it.
         ([*served(2), *waiting(3, 4)], 3, None),
         ([*served(2), *waiting(3, 4)], 4, Position(1, 1)),
-        # Who does not ask is passed over, and is in front again once it asks.
+        # A clone that does not ask is passed over, and is in front again once it asks.
         ([*served(2), *waiting(3, is_fresh=False), *waiting(4)], 4, None),
         ([*served(2), *waiting(3, is_fresh=False), *waiting(4)], 3, None),
-        # Fewer slots than before: those served go on.
+        # Fewer slots than before: clones that are being served go on.
         ([*served(1, 2, 3), *waiting(4)], 4, Position(3, 0)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which addresses hosts have, and which values are none."""
+"""Addresses of hosts, and values that are no address."""
 
 from __future__ import annotations
 

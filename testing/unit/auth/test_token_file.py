@@ -115,7 +115,7 @@ def test_tokens_that_are_put_back_by_one_version_are_refused(tmp_path: Path) -> 
 def test_a_token_that_was_revoked_does_not_come_back_with_an_older_file(
     tmp_path: Path, is_bare: bool
 ) -> None:
-    """Of before the upgrade: it has no generation. Or of another copy with the same number."""
+    """A file from before the upgrade has no generation; another copy has the same number."""
     file = tmp_path / "tokens.json"
     file.write_text(token_file.dump({"aaaaaaaa": TOKEN, "bbbbbbbb": TOKEN}))
     token_file.renew(str(file))

@@ -22,7 +22,7 @@ HOUR = token_sweep.MISSING_S
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 LATER = "b862b310-7ccc-1041-8a1f-1b0c5d2e3f40"
-"""Of a person whose entry was made after the tokens below."""
+"""The id of a person whose entry was made after the tokens below."""
 
 
 def token(owner: str, owner_id: str = "") -> Token:

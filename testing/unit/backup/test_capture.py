@@ -1,4 +1,4 @@
-"""The end of the patience with a repository whose files do not hold still."""
+"""The wait for a repository whose files keep changing ends."""
 
 from __future__ import annotations
 

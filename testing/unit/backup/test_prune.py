@@ -27,7 +27,7 @@ RUNNING = [{"time": NOW.isoformat()}]
 
 
 class Store:
-    """The restic repositories of all hosts; `locks` are those that each look finds."""
+    """The restic repositories of all hosts; `locks` are the locks that each look finds."""
 
     def __init__(self, *locks: list[dict[str, str]], keeps_locks: bool = True) -> None:
         self.keeps_locks = keeps_locks

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Takes the place of what changes the cluster, and notes the order."""
+    """Stands in for the functions that change the cluster, and records their order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
@@ -157,7 +157,7 @@ def test_each_step_back_is_tried_and_the_first_error_is_raised(
 
 
 class FakeHost:
-    """A host that notes commands; `texts` are what it says to those that contain a word."""
+    """A host that records commands; `texts` are its answers to commands that contain a word."""
 
     def __init__(self, name: str, texts: dict[str, str]) -> None:
         self.name, self.texts = name, texts

@@ -199,7 +199,7 @@ class Site(World):
 
     @property
     def date(self) -> datetime:
-        """The time of now."""
+        """The present time."""
         return datetime.fromtimestamp(self.now, UTC)
 
     def write(self) -> None:

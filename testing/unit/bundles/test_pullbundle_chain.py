@@ -125,7 +125,7 @@ def test_a_chain_without_the_whole_begins_with_what_is_not_on_disk() -> None:
     start = replace(link(0, 10_000), name="-", size=0)
     here = state(10_050, (start,))
     assert plan((start,), here, limits).parts == (start, NewLink(start.heads))
-    # Either way round the setting is followed.
+    # The setting is followed in either direction.
     assert plan((start,), here, LIMITS).parts == (NewLink((), None, PIECES),)
     links = chain(10_000)
     assert plan(links, state(10_000, links), limits).parts == (NewLink((), None, on_disk=False),)
@@ -209,7 +209,7 @@ def test_only_the_last_heads_are_asked_for() -> None:
 
 @pytest.mark.parametrize("steps", [1, 7, 50])
 def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None:
-    """From 100 changesets to 200,000, in pushes of ever so many."""
+    """From 100 changesets to 200,000, in pushes of many sizes."""
     links: Chain = ()
     written, count, pushed, rounds = 0, 100, 100, 0
     while count < 200_000:
@@ -219,7 +219,7 @@ def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None
         written += sum(one.changesets for one in links if one.name not in before)
         assert len(links) <= MAX_LINKS
         assert count - int(links[-1].heads[0], 16) < LIMITS.step
-        # A client in the midst of a link gets the rest of it live.
+        # A client in the middle of a link gets the rest of it live.
         largest = max(one.changesets for one in links)
         assert largest <= max(count / PIECES, pushed, LIMITS.step)
         pushed = max(steps * LIMITS.step, count // 200)
@@ -235,7 +235,7 @@ def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None
 def served(
     links: Chain, have: int, want: int, missing: tuple[int, ...] = ()
 ) -> list[tuple[int, str]]:
-    """A pull of a straight history: up to where each segment goes, and whence it comes."""
+    """Return the segments of a pull: the last revision of each, and where it comes from."""
     found = segments(
         links,
         known=lambda one: int(one.heads[0], 16) <= have,
@@ -255,7 +255,7 @@ def test_a_pull_begins_with_the_first_link_that_it_lacks() -> None:
     links = chain(500, 1000, 1200)
     assert served(links, 1000, 1300) == [(1200, "disk")]
     assert served(links, 1200, 1300) == []
-    # In the midst of a link: a client with less than half gets the link, others only the rest.
+    # In the middle of a link: a client with less than half gets the link, others only the rest.
     assert served(links, 600, 1300) == [(1000, "disk"), (1200, "disk")]
     assert served(links, 900, 1300) == [(1000, "live"), (1200, "disk")]
     assert served(links, 1150, 1300) == []

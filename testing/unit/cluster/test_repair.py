@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def decided(present: tuple[str, ...] = HOSTS, **other: bool) -> Plan:
-    """Return the plan for a converged, running cluster, in which something is other."""
+    """Return the plan for a converged, running cluster, in which something differs."""
     given = {"recorded": True, "snapshots": False, "left_by_tests": False, "keep": True}
     return plan(HOSTS, present, **{**given, **other})
 

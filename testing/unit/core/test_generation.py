@@ -93,7 +93,7 @@ def test_a_term_in_which_the_primary_went_back_is_over() -> None:
     later = generation.decide(seen, Version(Generation(1, 61), "x"))
     assert "a term in which it went back" in later.refused
     assert later.went_back
-    # It stays so while it shows this and that, until a new term, or its own version.
+    # It is over for any other version, until a new term, or this mirror's own version.
     assert generation.decide(seen, Version(None, "x")).went_back
     assert generation.decide(seen, Version(Generation(2, 51), "x")) == Decision()
     assert generation.decide(seen, Version(NEW, "60")) == Decision()
@@ -104,7 +104,7 @@ def test_a_primary_that_follows_the_version_of_this_mirror_has_come_back() -> No
     seen = Memory(NEW, "ab" * 32, went_back=True)
     later = Version(Generation(1, 61), "x", {"60": "ab" * 8})
     assert generation.decide(seen, later) == Decision()
-    # Nothing less says so.
+    # Any other past is refused.
     for past in ({}, {"60": "other"}, {"59": "ab" * 8}):
         assert generation.decide(seen, later._replace(past=past)).refused
     assert generation.decide(replace(seen, sha256=""), later._replace(past={"60": ""})).refused
@@ -118,10 +118,10 @@ def test_a_number_says_nothing_without_its_content() -> None:
     other = generation.decide(HERE, later._replace(past=past | {"60": "other"}))
     assert "generation 1.70 of the primary follows another version 1.60" in other.refused
     assert other.went_back
-    # It names those around that number: where it comes from, this mirror's version never was.
+    # The past names versions around 1.60, without 1.60: the primary never had this mirror's.
     gap = generation.decide(HERE, later._replace(past={"59": "x", "61": "x"}))
     assert "follows another version 1.60" in gap.refused
-    # It was away for longer than that; or the primary has begun a term.
+    # The mirror was away for longer than that; or the primary has begun a term.
     assert generation.decide(HERE, later._replace(past={"69": "x"})) == Decision()
     begun = Version(Generation(2, 70), "x", {"60": "other"})
     assert generation.decide(HERE, begun) == Decision()

@@ -1,4 +1,4 @@
-"""When a person id was made: of OpenLDAP's own, of version 1, and of others."""
+"""When a person id was made: an id of OpenLDAP, another id of version 1, and other ids."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ def test_nothing_is_changed_after_another_run_changed_a_host(
 def test_a_part_that_came_later_than_the_rest_comes_back_as_it_was(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is left out of the run before it, which would bring it as it was even earlier."""
+    """The run before it leaves the part out, because it would bring back an even earlier state."""
     monkeypatch.setattr(trees, "find", lambda of: trees.Kept(Path(of.tree), Path(of.inventory)))
     monkeypatch.setattr(run, "known_release", lambda version: run.Built(version, None, None))
     had = replace(HAD, release=OLD, later=(ways.Later("people", "tree1", "site1b"),))

@@ -1,4 +1,4 @@
-"""What an operator asks for about a person is what changes, once, and nothing else."""
+"""A command about a person changes what the operator asks for, once, and nothing else."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run `hgfleet person ...`; returns what it said."""
+    """Run `hgfleet person ...`; return its output."""
 
     def command(*words: str, code: int = 0) -> str:
         got = cli.main(["person", *words])

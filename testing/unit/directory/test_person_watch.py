@@ -25,7 +25,7 @@ NEVER = float("inf")
 
 
 class Directory:
-    """Says what a test has put in, and notes when it is asked."""
+    """Gives the answers of a test, and records when it is asked."""
 
     def __init__(self) -> None:
         self.found: PersonState | None = GOOD

@@ -81,7 +81,7 @@ def test_other_entries_at_the_same_change_are_an_alarm_until_they_are_compared_a
     assert (verdict.state, verdict.stale, verdict.exit_code) == ("other-entries", True, 71)
     assert "3 entries" in verdict.detail
     assert "the provider has 2" in verdict.detail
-    # Changes come all the while: nothing is known, so nothing is well.
+    # Changes keep coming: nothing is known, so nothing is well.
     verdict, memory = decide(NEW, NEW, memory)
     assert (verdict.state, verdict.stale) == ("other-entries", True)
     verdict, memory = decide(NEW, NEW, memory, contents=compared(PEOPLE, boot=150.0))
@@ -97,7 +97,7 @@ def test_entries_are_compared_after_a_change_and_now_and_then() -> None:
     assert sync_check.is_due(memory, "csn", at + 600)
     assert not sync_check.is_due(memory, "later", at + 59)
     assert sync_check.is_due(memory, "later", at + 60)
-    # After a boot, and after anything else than in-sync.
+    # After a boot, and after any state but in-sync.
     assert sync_check.is_due(memory, "csn", at - 1)
     for state in set(sync_check.EXIT_CODES) - {"in-sync"}:
         assert sync_check.is_due(Memory(state, None, 0.0, "csn", at), "csn", at + 1)

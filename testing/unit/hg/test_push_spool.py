@@ -1,4 +1,4 @@
-"""Word from pushes to the bundle jobs: markers are taken, none is lost, and no run too many."""
+"""Markers of pushes for the bundle jobs: none is lost, and no needless run begins."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_refusal_has_its_cause_and_the_way_out(
     sentence = required_copy.refusal(required, answer)
     assert cause in sentence
     assert "nothing was changed; push again in a minute" in sentence
-    # A reply to a push has room for so many.
+    # A reply to a push has room for 255 bytes.
     assert len(sentence) <= 255
 
 

@@ -272,7 +272,7 @@ def test_single_head_refuses_to_go_back_to_an_older_head() -> None:
     assert text.startswith(
         "the branch default would go back to its other head aaaaaaaaaaaa, because bbbbbbbbbbbb"
     )
-    # A head that is begun again is told by that.
+    # A head that is begun again has its own sentence.
     push.begun = {"default": [A]}
     (text,) = problems("single-head", {}, push)
     assert "without descending" in text
@@ -561,7 +561,7 @@ def test_rules_with_paths_name_the_path() -> None:
     assert ruled(Rule(("security",), paths=("keys",)), push) == [
         "aaaaaaaaaaaa changes keys/x, where only members of security may push; ask one of them"
     ]
-    # With a branch it is about what the branch has.
+    # A rule with a branch is about the content of the branch.
     rule = Rule(("security",), branches=("default",), paths=("keys",))
     assert ruled(rule, push) == []
     push.on_branch = {"a" * 40: ["keys/y"]}

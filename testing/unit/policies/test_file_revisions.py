@@ -1,4 +1,4 @@
-"""Revisions of files are read back with a few texts in memory, and without a false word of them."""
+"""Revisions of files are read back with few texts in memory, and without false findings."""
 
 from __future__ import annotations
 

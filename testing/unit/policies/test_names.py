@@ -1,4 +1,4 @@
-"""Malformed names of bookmarks, branches and files are refused, and only those."""
+"""Malformed names of bookmarks, branches and files are refused, and no other names."""
 
 from __future__ import annotations
 

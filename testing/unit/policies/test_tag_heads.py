@@ -1,4 +1,4 @@
-"""Tags of several heads: those that core finds, with each line parsed once."""
+"""Tags of several heads: the tags that core finds, with each line parsed once."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_change_that_changes_nothing_does_not_touch_the_file(file: Path) -> No
     before = file.stat()
     written(file, people__bob__x=BOB)
     after = file.stat()
-    # Its time of access may be another: it was read.
+    # Its time of access may differ: it was read.
     assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
         before.st_ino,
         before.st_mtime_ns,
@@ -214,7 +214,7 @@ def test_a_change_of_a_large_file_costs_one_parsing_and_one_pass_of_the_c_encode
         user_repositories.load(file)
     written(file, people__bob__y=BOB)
     assert len(parsed) == 1
-    # A file that has changed is parsed, however short ago that was.
+    # A file that has changed is parsed, however recent the change is.
     assert set(user_repositories.load(file).raw) == {"people/bob/x", "people/bob/y"}
     assert len(parsed) == 2
 

@@ -117,7 +117,7 @@ def test_read_only_stops_everybody_who_could_push() -> None:
             f"{person.name} may not push to team/tool now: it is read-only (moving until noon); "
             "nothing was changed, push again later"
         )
-    # Who could not push anyway is told that instead.
+    # A user who could not push anyway is told that instead.
     assert "members of maintainers" in push_refusal(closed, BOB)
 
 

@@ -226,7 +226,7 @@ class Relay:
         self._connected = False
 
     def publish(self, repository: int) -> bool:
-        """Publish a repository; returns whether the broker took everything."""
+        """Publish a repository; return whether the broker took everything."""
         try:
             again = []
             if not self._connected:

@@ -27,7 +27,7 @@ FIVE, SEVEN = (Tip(number, "ab" * 32, ID) for number in (5, 7))
 
 
 class Broker:
-    """Has a stream, with events or without, and says how far it is."""
+    """A broker with a stream, with or without events, that says how far the stream is."""
 
     def __init__(self, streamed: object, has_events: bool | None) -> None:
         self.streamed_one = streamed

@@ -46,12 +46,12 @@ def test_a_clock_that_is_ahead_for_a_while_ends_no_time() -> None:
     noted = {ONE: Aside("x", 1.0)}
     ahead = asides.looked_at(noted, 14, 20 * DAY_S)
     assert ahead[ONE].due == 20 * DAY_S
-    # It is right again; and ahead again, after another boot.
+    # The clock is right again, and then ahead again after another boot.
     right = asides.looked_at(ahead, 14, 5 * DAY_S)
     assert right == noted
     again = asides.looked_at(right, 14, 40 * DAY_S)
     assert asides.expired(again, 14, 40 * DAY_S) == []
-    # Days that were made more, or none.
+    # The setting has more days than before, or none.
     for days in (0, 30):
         assert asides.looked_at(ahead, days, 20 * DAY_S) == noted
 

@@ -83,7 +83,7 @@ class Client:
 
 
 class Lives:
-    """Connections that are made, and what is told of them."""
+    """Makes connections, and keeps what they report."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clients: list[Client] = []

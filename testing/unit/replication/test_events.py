@@ -79,7 +79,7 @@ def test_events_go_on_where_the_stream_is_or_where_the_relay_began() -> None:
     assert not Streamed(3).is_after(Tip(2, epoch=2))
     assert not events.is_announced(entry(4), None, now)
     assert events.is_announced(entry(4), None, now + 1)
-    # The event in the stream is of another push; of some it has none any more, or no hash.
+    # The stream has the event of another push; or it has no event of the push, or no hash.
     lost, kept = {3: "ab" * 32}, {2: "", 3: entry(3).hash}
     assert not events.is_announced(entry(3), Streamed(4), now, lost)
     for number in (2, 3):

@@ -110,7 +110,7 @@ def test_a_folder_follows_the_entry_of_a_release_before_by_its_time() -> None:
 def test_a_folder_leaves_the_place_of_a_later_entry_of_a_release_before() -> None:
     one = Folder("a", A, created=FIRST)
     assert plan([one], {"a": ""}, (), {"a": SECOND}) == Plan(set_aside=[(one, f"aside-{A}")])
-    # It has followed none.
+    # The folder has followed no entry.
     assert plan([Folder("a", A)], {"a": ""}, (), {"a": SECOND}) == Plan()
 
 

@@ -52,7 +52,7 @@ class Site:
         return messages.hash_in(self.stream.messages[sequence][2])
 
     def fork(self) -> ForkedError:
-        """Publish what does not go on."""
+        """Publish a repository that is fenced: the stream gets nothing. Return the error."""
         before = dict(self.stream.messages)
         with pytest.raises(ForkedError) as caught:
             self.relay.publish(0)
@@ -100,7 +100,7 @@ def test_a_store_that_was_put_back_is_fenced(
     site.push(1)
     site.relay.publish(0)
     site.put_back(count)
-    # The same number of pushes: the log has the length of before.
+    # The same number of pushes: the log is as long as before.
     site.push(pushes, user="mallo")
     go_on(site, restart, saved)
     fenced = site.fork().fenced

@@ -1,4 +1,4 @@
-"""Readers of a mirror before the pushes that were made under them."""
+"""A mirror has the readers of a repository before the pushes that were made under them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_fence_is_told_once_and_its_end_too(tmp_path: Path) -> None:
     said: list[str] = []
 
     def say(event: str, **_: Any) -> None:
-        # Who reads of a fence finds it.
+        # A fence is on the disk before it is reported.
         assert event == "fence-lifted" or repository_fences.find(tmp_path, ID) == FENCED
         said.append(event)
 

@@ -329,7 +329,7 @@ def test_a_repository_that_differs_is_parked_until_a_comparison_agrees() -> None
         assert scheduler.status(now).unserved == {identity()}
         assert scheduler.next_job(now) is None
         compare(scheduler, other, here=here, now=now)
-    # The primary has trouble with its disk, and then less than before.
+    # The primary cannot read the repository, and then lists fewer pushes than before.
     compare(scheduler, Listed(identity(), problem="EIO"), here=here, now=now)
     assert scheduler.status(now).unserved == {identity()}
     compare(scheduler, Listed(identity(), 6, HASH), here=here, now=now)

@@ -15,7 +15,7 @@ from hgfleet.selfservice import argv
         ("a \"b 'c'\" d", ["a", "b 'c'", "d"]),
         ("--description='x y'", ["--description=x y"]),
         ("a '' b", ["a", "", "b"]),
-        # Nothing is expanded, and no sign but quotes and blanks means anything.
+        # Nothing is expanded, and only quotes and blanks have a meaning.
         ("$HOME `id` $(a) ~ * \\", ["$HOME", "`id`", "$(a)", "~", "*", "\\"]),
         ("a; b|c & d > #e", ["a;", "b|c", "&", "d", ">", "#e"]),
     ],

@@ -1,4 +1,4 @@
-"""Commands that only read, and refusals of those that change something."""
+"""Commands that only read, and refusals of commands that change something."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def servers(**by_host: FakeDirectory | Exception) -> tuple[lookup.Connect, list[
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[..., tuple[str | None, str]]:
-    """Ask as sshd does; returns the line for sshd and the line of the log."""
+    """Ask as sshd does; return the line for sshd and the line of the log."""
     path = tmp_path / "keys.toml"
     lines = [f"{name} = {value!r}" for name, value in SETTINGS.items()]
     path.write_text("\n".join(lines))
@@ -325,7 +325,7 @@ def test_no_change_of_a_stored_key_reaches_sshd(ask: Callable[..., Any]) -> None
             value[place : place + chance.choice([0, 0, 1, 5])] = piece
         line, log = ask(entry(sshPublicKey=bytes(value)))
         assert "reason=crash" not in log, value
-        # A change in the comment is none of the key.
+        # A change of the comment does not change the key.
         assert line in (None, expected), value
         let_in += line is not None
     assert 0 < let_in < 1000
@@ -459,7 +459,7 @@ def test_a_probe_names_every_server_with_its_problem() -> None:
         ([], "no-key"),
         ([f"ssh-ed25519 {OTHER}"], "other-key"),
         ([f"ssh-ed25519 {OTHER}", b"\xff"], "other-key,not-text"),
-        # A line of the log has an end.
+        # A line of the log names at most five keys.
         ([f"ssh-ed25519 {OTHER}"] * 9, ",".join(["other-key"] * 5)),
     ],
 )

@@ -100,7 +100,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(config: Path) -> Callable[..., tuple[str | None, str]]:
-    """Ask as sshd does; returns the line for sshd and the line of the log."""
+    """Ask as sshd does; return the line for sshd and the line of the log."""
 
     def run(
         question: list[str], directory: lookup.Directory | None = None

@@ -15,9 +15,9 @@ LATER = SINCE + CLOCK_SECONDS
     [
         (7, LATER, True),
         (8, LATER, False),
-        # It came before that daemon, and waits since then.
+        # The event came before that daemon began, and has waited since.
         (3, SINCE - 1, False),
-        # By another broker's clock it may have.
+        # By another broker's clock it may have come before.
         (5, SINCE + 1, False),
     ],
 )

@@ -1,4 +1,4 @@
-"""Identities of receivers: those that stay, those that end, and marks that tell nothing."""
+"""Identities of receivers: which stay, which end, and marks that tell nothing."""
 
 from __future__ import annotations
 
