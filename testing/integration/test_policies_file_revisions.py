@@ -1,4 +1,4 @@
-"""Revisions of files are read together, file by file; each problem is in the changeset it is of."""
+"""Revisions of files are read together, file by file; each problem names its changeset."""
 
 from __future__ import annotations
 

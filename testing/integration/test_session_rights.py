@@ -1,4 +1,4 @@
-"""An open session over SSH goes on only as long as what it was let in by holds."""
+"""An open session over SSH goes on only while the rights that let it in hold."""
 
 from __future__ import annotations
 

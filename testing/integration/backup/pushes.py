@@ -45,7 +45,7 @@ def push_until_told(path: Path, states: Path) -> None:
 
 @contextlib.contextmanager
 def pushing(path: Path, states: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run such a process from its first pushes on; at the end it has told all states."""
+    """Run such a process from its first pushes on; it has written all states when it ends."""
     with subprocess.Popen(
         [sys.executable, "-m", __name__, path, states],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Restore of a host: what cannot be restored leaves what was there."""
+"""Restore of a host: where a restore fails, the host keeps the files that it has."""
 
 from __future__ import annotations
 

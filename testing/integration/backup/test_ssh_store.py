@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def back_up(store: Store, restic: Restic, host: str, text: str) -> None:
     (source := store.folder / f"source-{host}").mkdir(exist_ok=True)
     (source / "file").write_text(f"{text} of {host}")
-    # Not `Restic.backup`: Debian 12's restic has some of its options not yet.
+    # Not `Restic.backup`: restic of Debian 12 does not know all of its options.
     restic.run("backup", str(source), f"--host={host}")
 
 

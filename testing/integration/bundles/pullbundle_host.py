@@ -133,7 +133,7 @@ class Host(site.Site):
         return found.hexdigest()
 
     def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
-        """Pull live and with pull bundles; return the log of the latter."""
+        """Pull live and with pull bundles; return the log of the pull with pull bundles."""
         have = tuple(have)
         asked = (arguments, have, self.state())
         if asked not in LIVE:

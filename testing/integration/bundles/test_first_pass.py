@@ -80,7 +80,7 @@ def test_entries_are_withdrawn_although_no_store_answers(site: BundleSite) -> No
         site.run(private, other, everything=True)
     assert site.published("project") == ()
     assert len(site.published("other")) == 1
-    # Its objects follow when it answers.
+    # The objects of the store follow when it answers.
     site.store.refuse = None
     site.run(private, other, everything=True)
     assert site.bundles() == [["other"]]

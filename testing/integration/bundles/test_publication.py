@@ -99,7 +99,7 @@ def test_an_object_that_the_store_changed_is_never_published(
     assert not site.manifests.path(identity_of("project")).exists()
     # It would be "already there" for ever; so it is not left there.
     assert site.store.content == {}
-    # Once the store tells the truth again, all is well.
+    # Once the store returns the right bytes again, the bundle is published.
     site.store.lie = lambda data: data
     assert site.run(project)[0].error is None
     assert len(site.published("project")) == 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("ssh", "http")
 FROM = [None, 20, 125, 225]
-"""Revisions that end a client's history: none, in the midst of links, and near the end.
+"""Revisions that end a client's history: none, in the middle of a link, and near the end.
 
 From the last of them, a bookmark needs less than a link."""
 

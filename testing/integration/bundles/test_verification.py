@@ -44,7 +44,7 @@ def test_large_repositories_are_compared_and_not_cloned(
     with monkeypatch.context() as patched:
         patched.setattr(hg_side, "clone_through", None)
         assert site.run(giant)[0].error is None
-        # `hg verify` is not for them, however long it is ago: they are read (`read_age`).
+        # Such a bundle is never due for `hg verify`: it is read instead (`read_age`).
         for days in (0, 31):
             site.run(giant, now=NOW + timedelta(days=days))
             assert "snapshot" not in site.said.getvalue()

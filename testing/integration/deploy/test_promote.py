@@ -55,7 +55,7 @@ class Site:
         return file.read_text()
 
     def promote(self, *, away: Sequence[str], **given: str) -> str:
-        """Promote hg2 up to the check behind the fence, which fails; return the output."""
+        """Promote hg2 up to the check after the fence, which fails; return the output."""
         variables = {
             "promote_to": "hg2",
             "__promote_hgfleet": str(self.program),

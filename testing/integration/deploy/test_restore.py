@@ -152,7 +152,7 @@ def test_a_restored_host_gets_the_tokens_of_the_newest_generation(site: Site) ->
     assert code == 0, told
     assert (site.folder / "hg1" / name).read_text() == newest
     assert "gave no document" not in told
-    # The newest is its own now, and a mirror that is away changes nothing.
+    # hg1 has the newest itself now, and a mirror that is away changes nothing.
     code, told = site.play("internal/restore_documents.yml", **given, away=["hgweb2"])
     assert code == 0, told
     assert "These hosts gave no document: hgweb2 (tokens: " in told

@@ -220,7 +220,7 @@ def test_the_log_of_a_backup_goes_on_with_later_records_only(primary: Primary) -
     here = lines[:3]
     assert repair.continued(here, lines) == lines
     assert repair.continued(lines, lines) == lines
-    # Damage in what the backup has is of no account.
+    # Damage of records that the backup has does not matter.
     assert repair.continued(here, [b"x", *lines[1:]]) == lines
     assert repair.continued(here, [b"x", b"y", *lines[1:]]) == lines
     for broken in ([*lines[:4], b"x"], [*lines[:3], *lines[4:]], [*lines[:5], b"{}", lines[5]]):

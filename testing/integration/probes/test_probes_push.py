@@ -27,7 +27,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Of a host whose ssh runs the command of the session here."""
+    """Return the settings of a host whose ssh runs the command of the session here."""
     ssh = site.root / "ssh"
     ssh.write_text(
         f"""#!/bin/sh

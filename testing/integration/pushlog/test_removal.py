@@ -39,7 +39,7 @@ POINTS = {
 
 
 def intent(site: PushlogSite) -> Path:
-    """Where the intent lies."""
+    """Return the path of the intent."""
     return site.path("server") / ".hg/store" / removal.NAME
 
 

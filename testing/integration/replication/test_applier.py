@@ -420,7 +420,7 @@ class UserRepository:
             )
 
     def push(self, count: int = 1) -> list[PushMessage]:
-        """Push; return the messages, with the registry of now."""
+        """Push; return the messages, with the present registry."""
         before = log_file.tip(self.own.log).id
         for _number in range(count):
             self.own.push_commits()
@@ -590,7 +590,7 @@ class People:
 
 
 def test_a_private_repository_that_moved_is_not_at_its_path_of_then(site: Site) -> None:
-    """Its messages name the path of then, which a public repository has now."""
+    """Its messages name its former path, which a public repository has now."""
     people = People(site)
     private = people.create("people/bob/a", ())
     private.push_commits()

@@ -66,7 +66,7 @@ class Pair:
         shutil.copytree(self.primary.dynamic.parent, self.folder / "backup")
 
     def restore(self) -> None:
-        """Bring the folder of the last backup, with all that its host remembered then."""
+        """Restore the folder of the last backup, with all that its host remembered then."""
         shutil.rmtree(self.primary.dynamic.parent)
         shutil.copytree(self.folder / "backup", self.primary.dynamic.parent)
 

@@ -47,7 +47,7 @@ async def until_announced(relay: Relay, count: int) -> None:
 
 
 def later(primary: Primary) -> Any:
-    """Append a record with the time of now, as pushes do."""
+    """Append a record with the present time, as pushes do."""
     return primary.record("team/tool", time=int(time.time() * 1000))
 
 

@@ -269,7 +269,7 @@ def test_the_readers_of_an_event_are_those_of_its_repository_and_not_of_its_path
             async with host.listen(last=last) as client:
                 await until("an event", lambda: client.pushes)
                 assert client.pushes == [("team/tool", 1)]
-            # Its readers find it under its path of now.
+            # Its readers find it under its present path.
             host.readable("team/tool", "core", "secret", private="other")
             async with host.listen("?repository=secret", last=last) as client:
                 await until("an event", lambda: client.pushes)

@@ -176,7 +176,7 @@ def test_a_push_that_was_brought_back_lifts_the_fence_by_a_command(
             whole = put_back(primary, 2)
             await until("it is fenced", lambda: is_fenced(relay, primary))
             log_of(primary).write_bytes(whole)
-            # Not by itself.
+            # The fence does not go by itself.
             said = await pushed(primary, TOOL, primary.record(TOOL))
             assert "mirrors do not get it" in said
             assert sentence(primary) is not None

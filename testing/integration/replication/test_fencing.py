@@ -1,4 +1,4 @@
-"""A relay whose host is the primary no more, or not yet again, against a real broker."""
+"""A relay whose host is no longer the primary, or not yet again, against a real broker."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_t
         return str(applier.state().get("refused", {}).get("registry", ""))
 
     applier.wait_for(refused)
-    # As a new connection of a mirror that has started again, too; it serves on.
+    # A mirror that has started again refuses it, too, and goes on serving.
     applier.kill()
     applier.start()
     applier.wait_for(lambda: applier.state().get("caught_up") and refused())

@@ -113,5 +113,5 @@ def test_a_write_waits_for_a_registry_that_can_be_read(exchanged: SelfserviceSit
     pull = ("-R", exchanged.path("people/bob/tool"), "pull", "-q", str(exchanged.repos / "made"))
     with pytest.raises(AssertionError, match="nothing may be written at the moment"):
         exchanged.hg(*pull, **BOB, HGFLEET_PERSON_ID=FORMER)
-    # Who does not write as the owner needs no look at it.
+    # A user who does not write as the owner needs no look at the registry.
     exchanged.hg(*pull)

@@ -113,7 +113,7 @@ def test_a_push_walks_through_no_store(limited: SelfserviceSite) -> None:
         limited.ok("bob", f"repo create {path}")
     push(limited, one, 60)
     note = limited.path(one) / ".hg" / repository_sizes.NAME
-    # Some small files of hg are no part of a push: of the names of files, of phases, to undo it.
+    # Some small files of hg are no part of a push: for names of files, for phases, for undoing.
     assert abs(int(note.read_text()) - repository_sizes.measured(limited.path(one))) <= 8 * BLOCK
     # The note is believed.
     note.write_text("0\n")
@@ -323,7 +323,7 @@ def test_a_folder_of_reservations_that_is_not_in_order_ends_no_push(
     limited.ok("bob", f"repo create {path}")
     (limited.dynamic.parent / size_reservations.FOLDER).write_text("")
     push(limited, path, 60)
-    # The quota of now holds.
+    # The present quota holds.
     push(limited, path, 80, code=255)
     refused = limited.ssh_command("bob", "repo fork hgfleet people/bob/f")
     assert refused.stderr.startswith("This service is not in order at the moment")

@@ -28,7 +28,7 @@ def test_an_upgrade_loses_nothing(site: StorageSite) -> None:
     assert "zlib -> zstd generaldelta sparse" in said
     assert site.all() == before
     site.assert_modern()
-    # `hg rollback` would go back to a store that is no more.
+    # `hg rollback` would go back to a store that no longer exists.
     assert not [*site.store.glob("undo*"), *(site.repository / ".hg").glob("undo*")]
     control = site.repository / ".hg"
     assert (control / "hgrc").read_text() == "[web]\ndescription = ours\n"

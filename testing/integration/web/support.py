@@ -63,7 +63,7 @@ class Site:
     private: list[str] = field(default_factory=list)
     descriptions: dict[str, str] = field(default_factory=dict)
     publishing: list[str] = field(default_factory=list)
-    """Those that publish; the configuration of these tests says that none does."""
+    """Repositories that publish; the configuration of these tests says that none does."""
 
     @property
     def settings(self) -> Settings:

@@ -139,7 +139,7 @@ class Served:
 
 @pytest.fixture
 def more() -> dict[str, str]:
-    """Settings of the server that a test wants otherwise."""
+    """Settings of the server that a test changes."""
     return {}
 
 

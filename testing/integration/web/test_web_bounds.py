@@ -59,7 +59,7 @@ def test_a_page_above_its_processor_time_is_refused_with_the_way_out(large: Site
     assert str(last(large)["refused"]).startswith("limit")
     assert last(large)["cpu"] == 0.3
     assert ask(web, f"{PROJECT}/raw-file/tip/one.txt").text == "content\n"
-    # The renderer's own time, not that since its start.
+    # The renderer's time for this request, and not the time since its start.
     assert 0 < last(large)["cpu"] < 0.3
 
 
@@ -251,7 +251,7 @@ class Service:
 
 @pytest.fixture
 def request_cpu_seconds() -> float:
-    """The budget of a request, which some tests want otherwise."""
+    """The budget of a request, which some tests change."""
     return 0.5
 
 

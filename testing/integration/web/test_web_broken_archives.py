@@ -38,7 +38,7 @@ REFUSED = {
     "censored behind a large": 403,
     "oversized": 403,
 }
-"""The status of those that show before the first byte."""
+"""The status of failures that show before the first byte."""
 
 WHOLE = GONE
 """An archive of 10 MB, of which nothing fails."""
@@ -132,7 +132,7 @@ def answer(
     if is_whole:
         requests[0] += "\r\nConnection: close"
     else:
-        # Behind an answer that is not whole, no other may come.
+        # After an answer that is not whole, no other may come.
         requests.append(f"GET {PROJECT}/archive/tip.zip HTTP/{version}\r\nConnection: close")
     head, body = sent(address, *requests)
     assert head.startswith(f"HTTP/{version} 200 OK")

@@ -33,7 +33,7 @@ STARTING = [broken for broken in BROKEN if broken.name != "nostart"]
 
 @contextmanager
 def served(site: Site, lines: str, name: str, wait_for: WaitFor) -> Iterator[str]:
-    """Serve the site by web workers with these lines more; yield the URL."""
+    """Serve the site by web workers with these additional lines; yield the URL."""
     source = (ROOT / "hgfleet/web/app.py").read_text()
     (site.folder / f"{name}.py").write_text(source + lines)
     with socket.socket() as free:

@@ -225,7 +225,7 @@ def test_a_renderer_answers_the_readers_of_its_first_repository_alone(site: Site
     private = process_of(f"{SECRET}/json-log")
     public = process_of(f"{PROJECT}/log/0")
     assert public != private
-    # Of the same readers, and of all the world.
+    # Repositories of the same readers share a process, and so do public repositories.
     assert process_of("/team/other/json-log") == private
     assert process_of("/team/open/json-log") == public
     assert process_of(f"{SECRET}/json-branches") == private

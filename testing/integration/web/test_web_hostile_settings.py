@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_the_settings_are_followed_by_hg_itself(site: Site, tmp_path: Path) -> None:
-    """What the other tests say means something."""
+    """The settings run code in hg itself, so the other tests can fail."""
     hostile = HostileSettings(tmp_path, site.path("team/project"))
     for command in ("heads", "branches"):
         site.hg("team/project", command)
