@@ -1,4 +1,4 @@
-"""an hg extension that plays a client which does not keep to what hg's own clients do.
+"""an hg extension that plays a client which does things that hg's own clients do not do.
 
 Commands make changesets that no hg makes; `hostile.pieces` sends differences of manifests that do
 not begin and end where lines do. `hostile.sent` names the files whose revisions are sent instead of
@@ -133,7 +133,7 @@ def _changeset(
 
 
 def uisetup(ui: Any) -> None:
-    """Bear with what this client makes, and wrap what makes the differences of a changegroup."""
+    """Accept the changesets of this client, and wrap the maker of a changegroup's differences."""
     extensions.wrapfunction(changelog, "decodeextra", _extra)
     if ui.configbool(b"hostile", b"pieces"):
         extensions.wrapfunction(changegroup, "deltagroup", _pieces)
@@ -194,9 +194,9 @@ def _linked(link: bytes) -> Any:
 
 
 def _cut(before: bytes, after: bytes) -> bytes:
-    """Replace what differs after the path of each line; the lines are of the same paths.
+    """Replace the difference after the path of each line; the lines are of the same paths.
 
-    The letter of a flag and what is after a path make up a line of another file. Core, which puts
+    The letter of a flag and the text after a path make up a line of another file. Core, which puts
     the pieces together to see which file came, finds the other file.
     """
     result = b""

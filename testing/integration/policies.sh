@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the stories about policies share: a server with its extensions, and people who push to it.
+# Shared by the stories about policies: a server with its extensions, and people who push to it.
 # Sourced by a .t file: . $TESTDIR/policies.sh
 
 cat > "$TESTTMP/server.rc" <<EOF
@@ -19,7 +19,7 @@ pushvars.server = true
 EOF
 hg init "$TESTTMP/server"
 
-# What sshd runs for a session, with the person in the environment.
+# The command that sshd runs for a session, with the person in the environment.
 printf '#!/bin/sh\nHGRCPATH=%s exec hg -R %s serve --stdio\n' \
     "$TESTTMP/server.rc" "$TESTTMP/server" > "$TESTTMP/session"
 chmod +x "$TESTTMP/session"
@@ -68,7 +68,7 @@ hostile() {
     working "$@"
 }
 
-# push [OPTION...]: what the server says about a push, and nothing of what is the same each time.
+# push [OPTION...]: the server's messages about a push, without the messages that are always the same.
 push() {
     hg push "$@" 2>&1 | grep -v -e '^pushing to' -e '^searching for' -e '^remote: adding' \
         -e 'hook failed: write refused$' -e 'transaction abort!$' -e 'rollback completed$'

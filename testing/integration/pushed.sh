@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What stories of pushes share: a repository on a server of $TESTTMP/server.rc, and a relay.
+# Shared by stories of pushes: a repository on a server of $TESTTMP/server.rc, and a relay.
 # Sourced by a .t file: . $TESTDIR/pushed.sh
 
 # prepared: the server's repository tool, and work, in which a client has a changeset to push.
@@ -9,7 +9,7 @@ prepared() {
     cd "$TESTTMP/work" || return
     echo 1 > file
     hg commit -qAm one
-    # What sshd runs for a session.
+    # The command that sshd runs for a session.
     cat > "$TESTTMP/ssh" <<EOF
 #!/bin/sh
 HGRCPATH=$TESTTMP/server.rc HGFLEET_USER=\${WHO:-alice} HGFLEET_GROUPS=\${GROUP:-staff} \\

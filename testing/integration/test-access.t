@@ -19,7 +19,7 @@ push.
   > push = maintainers staff
   > EOF
 
-What sshd runs for a session is this, with the person in the environment.
+This is the command that sshd runs for a session, with the person in the environment.
 
   $ cat > session <<EOF
   > #!/bin/sh

@@ -40,7 +40,7 @@ A pull counts; a pull that finds nothing does not.
   clone live 1
   pull live 1
 
-A clone from a clone bundle: what is newer than the bundle is a pull.
+A clone from a clone bundle: changesets that are newer than the bundle are a pull.
 
   $ mkdir server/.hg/bundle-cache
   $ hg -R server bundle -q -r 0 --base null -t zstd-v2 server/.hg/bundle-cache/b.hg

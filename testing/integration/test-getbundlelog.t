@@ -1,4 +1,4 @@
-The extension `getbundlelog` logs what clones and pulls over SSH cost.
+The extension `getbundlelog` logs the cost of clones and pulls over SSH.
 
   $ cat > server.rc <<EOF
   > [extensions]

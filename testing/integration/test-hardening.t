@@ -78,7 +78,7 @@ A closed wire command does not exist. In core its two errors tell whether a path
   $ cmp present missing; uniq present
   0
 
-Clients that know bundle2 send `between` once, to find the end of what a login shell prints. Other
+Clients that know bundle2 send `between` once, to find the end of a login shell's output. Other
 pairs, and `branches`, would read the whole history for each node.
 
   $ between() { printf 'between\npairs %d\n%s' ${#1} "$1" | serve $2; }

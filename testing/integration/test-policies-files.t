@@ -1,4 +1,4 @@
-Policies about files: their size, and what they are.
+Policies about files: their size and their kind.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff

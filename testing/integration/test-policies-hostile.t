@@ -1,4 +1,4 @@
-Policies and clients that do not keep to what hg's own clients do.
+Policies and clients that do things that hg's own clients do not do.
 
   $ . $TESTDIR/policies.sh
   $ hostile

@@ -12,7 +12,7 @@ Rules about paths, and merges.
 
   $ registered 'rules = [{"paths": ["secrets"], "push": ["security"]}]'
 
-A merge may carry what others did to those paths. It may not choose: bob takes back a key that was changed, with a merge whose every file is the same as in a parent.
+A merge may carry changes of others to those paths. It may not choose: bob takes back a key that was changed, with a merge whose every file is the same as in a parent.
 
   $ as alice staff,security
   $ echo new > secrets/key

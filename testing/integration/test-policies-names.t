@@ -63,7 +63,7 @@ To rename a file by case only is fine: in the end there is a single file.
   $ hg manifest -R ../server -r tip | grep -i '^file'
   File
 
-A merge brings together what was fine on either side.
+A merge brings names together that were fine on either side.
 
   $ echo > readme
   $ commit 'readme'

@@ -1,4 +1,4 @@
-Rules of tags hold for what the heads of a repository give together, not only for the lines that a changeset brings.
+Rules of tags hold for the tags that all heads of a repository give together, not only for the lines that a changeset brings.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release

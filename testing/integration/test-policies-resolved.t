@@ -1,4 +1,4 @@
-Rules hold for what a name gives: a user who may not change a branch may not make its name give other content either.
+Rules hold for the content that a name gives: a user who may not change a branch may not make its name give other content either.
 
   $ . $TESTDIR/policies.sh
   $ as alice staff,release

@@ -40,7 +40,7 @@ Only some groups may change some paths, in any way: a removal and a rename count
   $ push
   remote: added 1 changesets with 1 changes to 1 files (+1 heads)
 
-A bookmark on a branch is a name for what the branch has: to create, move or delete it needs the right to push there. A bookmark with the name of such a branch would be taken for the branch.
+A bookmark on a branch is a name for the content of the branch: to create, move or delete it needs the right to push there. A bookmark with the name of such a branch would be taken for the branch.
 
   $ registered 'rules = [{"branches": ["stable"], "push": ["release"]}]'
   $ as alice staff,release
@@ -84,7 +84,7 @@ A bookmark on a branch is a name for what the branch has: to create, move or del
   $ hg bookmark -q -d feature
   $ as bob staff
 
-With a branch and a path, a rule is about what the branch has: a merge brings all of it.
+With a branch and a path, a rule is about the content of the branch: a merge brings all of it.
 
   $ registered 'rules = [{"branches": ["stable"], "paths": ["src/**"], "push": ["release"]}]'
   $ hg update -q stable
@@ -102,7 +102,7 @@ With a branch and a path, a rule is about what the branch has: a merge brings al
   $ push
   remote: added 1 changesets with 1 changes to 1 files
 
-A branch that is begun again elsewhere, or goes on from before its head, is compared with what it had.
+A branch that is begun again elsewhere, or goes on from before its head, is compared with its content before.
 
   $ hg update -q -C 'desc("version 2")'
   $ mkdir -p src

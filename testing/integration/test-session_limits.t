@@ -1,4 +1,4 @@
-The extension `session_limits` bounds what a session over SSH may take.
+The extension `session_limits` bounds the resources of a session over SSH.
 
   $ mkdir -m 700 sessions
   $ cat > server.rc <<EOF

@@ -1,4 +1,4 @@
-"""hg as a server of commands: what a run relies on."""
+"""hg as a server of commands: the features that a run relies on."""
 
 from __future__ import annotations
 

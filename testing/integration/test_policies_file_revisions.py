@@ -37,7 +37,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A history whose changesets change two files each, in turn, three of them damaged."""
     folder = tmp_path_factory.mktemp("history") / "repository"
     repo = hg.repository(ui_module.ui.load(), bytes(folder), create=True)
-    # Core's own client would notice what it writes.
+    # Core's own client would notice the damage that it writes.
     patched = pytest.MonkeyPatch.context()
     with patched as patch, repo.lock(), repo.transaction(b"history") as transaction:
         patch.setattr(revlog.revlog, "checkhash", lambda *_words, **_more: None)

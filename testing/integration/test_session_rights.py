@@ -53,7 +53,7 @@ class Session:
         return self.process.stdout.read(int(length)) if length else None
 
     def last_words(self) -> str:
-        """Return what the person reads at the end of the session."""
+        """Return the message that the person reads at the end of the session."""
         _, said = pace.communicate(self.process, 30)
         return said.decode()
 
@@ -291,7 +291,7 @@ def test_an_old_session_ends_before_its_next_command(site: Site) -> None:
 
 
 def push_bookmark(session: Session) -> str:
-    """Push a bookmark, and return what the pusher reads."""
+    """Push a bookmark, and return the message that the pusher reads."""
     assert session.process.stdin is not None
     fields = {b"namespace": b"bookmarks", b"key": b"mark", b"old": b"", b"new": b"0" * 40}
     request = b"pushkey\n" + b"".join(b"%s %d\n%s" % (k, len(v), v) for k, v in fields.items())

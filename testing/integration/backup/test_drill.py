@@ -43,7 +43,7 @@ def made(host: Host) -> Primary:
 
 
 def status(host: Host, made: Primary) -> exposure.Exposure:
-    """What `hgfleet backup status` says of the repository."""
+    """Return the state of the repository, as `hgfleet backup status` shows it."""
     runs = record.load(host.settings.state, record.RUNS)["repositories"]
     drills: dict[str, Any] = record.load(host.settings.state, record.DRILLS)
     pushes = log_file.tip(made.path / ".hg/store" / log_file.NAME).id

@@ -1,4 +1,4 @@
-"""Backups on a machine that is reached by SSH: what the keys of the runbook can do, and cannot."""
+"""Backups on a machine that is reached by SSH: rights and limits of the runbook's keys."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_key_that_prunes_removes_old_backups(store: Store, tmp_path: Path) -
     restic = Restic(store.settings("hg2", "hg2"))
     assert len(restic.raw_snapshots()) == 2
     restic.run("forget", "--prune", "--keep-last=1", "--group-by=host")
-    # The host reads what is left.
+    # The host reads the remaining backup.
     own = Restic(store.settings("hg2"))
     (kept,) = own.snapshots()
     own.restore(kept.id, kept.paths[0], tmp_path)

@@ -27,7 +27,7 @@ EVERYTHING = (
     "{node} {phase} {branch} [{bookmarks}] [{tags}] {extras} {p1.node} {p2.node} {file_mods}\n"
 )
 LIVE: Final[dict[tuple[tuple[str, ...], tuple[str, ...], str], list[str]]] = {}
-"""What a clone has after a live pull, by its arguments, what it had, and the repository's state."""
+"""Content of a clone after a live pull, by arguments, content before and the repository's state."""
 
 SIZE = repos.Size(changesets=240, files=20)
 

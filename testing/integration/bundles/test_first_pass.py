@@ -1,4 +1,4 @@
-"""The pass that only withdraws and deletes, and what is deleted for good."""
+"""The pass that only withdraws and deletes, and objects that are deleted for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that are killed, and what is lost or removed between two runs."""
+"""Runs that are killed, and files that are lost or removed between two runs."""
 
 from __future__ import annotations
 

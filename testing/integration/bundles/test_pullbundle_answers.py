@@ -24,7 +24,7 @@ FROM = [None, 20, 125, 225]
 From the last of them, a bookmark needs less than a link."""
 
 PULLED_LIVE: dict[str, set[str]] = {}
-"""What a live pull brings, by the state of the repository."""
+"""Changesets that a live pull brings, by the state of the repository."""
 
 
 def stale(host: Host, have: int | None) -> Path:
@@ -47,7 +47,7 @@ def described(host: Host, repository: Path) -> set[str]:
 
 
 def everything(host: Host) -> set[str]:
-    """Describe what a live pull into an empty repository brings."""
+    """Describe the changesets that a live pull into an empty repository brings."""
     state = host.state()
     if state not in PULLED_LIVE:
         PULLED_LIVE[state] = described(host, host.pull("reference", live=True))

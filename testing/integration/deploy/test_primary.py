@@ -28,7 +28,7 @@ def run(
     away: Sequence[str] = (),
     groups: dict[str, list[str]] = GROUPS,
 ) -> tuple[int, str]:
-    """Run the guard; `terms` has what each host remembers."""
+    """Run the guard; `terms` has the term that each host remembers."""
     for host, (epoch, primary) in terms.items():
         (folder / host).mkdir()
         (folder / host / "epoch.json").write_text(json.dumps({"epoch": epoch, "primary": primary}))

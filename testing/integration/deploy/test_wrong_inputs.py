@@ -30,7 +30,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def deploy(site: Path, *options: str) -> str:
-    """Run ./deploy, which has to refuse; return what it tells."""
+    """Run ./deploy, which has to refuse; return its output."""
     command = [str(ROOT / "deploy"), str(site), "--yes", "--untested", "a test", *options]
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -62,7 +62,7 @@ def settings(site: Site) -> Iterator[Settings]:
 
 
 class Pages:
-    """An S3 server that keeps what is put, and answers each request with the same status."""
+    """An S3 server that keeps each object, and answers each request with the same status."""
 
     def __init__(self) -> None:
         self.status = 200

@@ -24,7 +24,7 @@ CLOSED = "http://127.0.0.1:1/canary"
 
 
 class Service:
-    """The process, and what it has told systemd."""
+    """The process, and its messages to systemd."""
 
     def __init__(self, root: Path) -> None:
         self.state, self.settings = root / "state", root / "probes.toml"

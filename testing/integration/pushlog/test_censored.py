@@ -1,4 +1,4 @@
-"""Commands of core that change content behind changesets are refused, and what they make, too."""
+"""Commands of core that change content behind changesets are refused, and so are their results."""
 
 from __future__ import annotations
 

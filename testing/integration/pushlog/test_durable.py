@@ -52,7 +52,7 @@ def reposetup(ui, repo):
 
 @pytest.fixture
 def order(site: PushlogSite) -> Path:
-    """The file of what happened in sessions, in order."""
+    """The file of the events in sessions, in order."""
     file = site.root / "order"
     text = OBSERVER.format(order=str(file), fails=str(site.root / "fails"))
     (site.root / "observer.py").write_text(text)
@@ -62,7 +62,7 @@ def order(site: PushlogSite) -> Path:
 
 
 def happened(order: Path) -> list[str]:
-    """Return what happened since the last call."""
+    """Return the events since the last call."""
     found = order.read_text().splitlines() if order.exists() else []
     order.unlink(missing_ok=True)
     return found
@@ -164,7 +164,7 @@ def test_a_mirror_leaves_the_sync_to_the_replication(site: PushlogSite, order: P
     assert happened(order) == ["told"]
 
 
-# Ends transactions in all ways, in the same process, and writes what it has open after each.
+# Ends transactions in all ways, in the same process, and writes its open files after each.
 ENDS = """\
 import os
 from mercurial import error, registrar

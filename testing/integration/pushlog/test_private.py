@@ -53,7 +53,7 @@ def test_a_local_copy_has_no_log(pushed: PushlogSite) -> None:
 @pytest.mark.parametrize("type_", ["none-v2", "zstd-v2", "none-packed1", "none-streamv2"])
 def test_no_bundle_has_the_log(pushed: PushlogSite, type_: str) -> None:
     bundle = pushed.root / "bundle.hg"
-    # Uncompressed types show what is inside.
+    # Bundles of uncompressed types show their content.
     if type_ == "none-packed1":
         pushed.server("debugcreatestreamclonebundle", bundle)
     else:

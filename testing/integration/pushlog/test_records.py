@@ -1,4 +1,4 @@
-"""Each push has a record in the repository's own store, and what is no push has none."""
+"""Each push has a record in the repository's own store, and nothing else has a record."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_removal_by_an_operator_is_recorded(site: PushlogSite) -> None:
     site.at_work("update", "--cwd", site.work, "-q", first)
     other = site.change("other")
     site.push("--force")
-    # Core removes and adds again what came after: neither is news.
+    # Core removes and adds the later changesets again: neither is news.
     site.server("debugstrip", second)
     record = site.records()[-1]
     assert (record.id, record.kind, record.user) == (4, "strip", "operator:root")

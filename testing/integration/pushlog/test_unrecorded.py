@@ -37,7 +37,7 @@ def changed(site: PushlogSite) -> PushlogSite:
 
 
 def refused(site: PushlogSite) -> str:
-    """Push a new changeset, which is refused; return what alice reads."""
+    """Push a new changeset, which is refused; return the message that alice reads."""
     content, before = site.log().read_bytes(), site.server("log", "-T", "{node} ")
     site.change("other")
     said = site.push("--force", code=255)
@@ -201,7 +201,7 @@ def test_a_repository_that_was_made_under_the_log_is_not_adopted_by_a_push(
     said = site.push(code=255)
     assert "its store has 1 changesets, and its push log has no record" in said
     assert not site.log().exists()
-    # An operator adopts what all repositories have, and answers for this repository by its name.
+    # An operator adopts all other repositories at once, and answers for this one by its name.
     assert "no log, and 1 changesets" in site.server("debugpushlog", "--adopt", code=1)
     site.server("debugpushlog", "--accept")
     site.push()

@@ -82,7 +82,7 @@ def events(relay: Relay) -> list[str]:
 async def pushed(
     primary: Primary, path: str, record: Record, wait: float = 60.0, session: str = ""
 ) -> str:
-    """Wake the relay as the session of a push does; return what the pusher reads."""
+    """Wake the relay as the session of a push does; return the line that the pusher reads."""
     hashed = hash_of(record.line())
     request = wake.push_request(path, record.repository, record.id, hashed, session)
     answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)

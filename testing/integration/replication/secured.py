@@ -22,9 +22,9 @@ ROUTES_PORT: Final = 6222
 
 
 def configuration(tls: Path, name: str = BROKER, brokers: Sequence[str] = (BROKER,)) -> str:
-    """Return what the role writes, without what a test's broker has of its own.
+    """Return the role's configuration, without the settings that a test's broker has of its own.
 
-    That is where it listens and its settings of JetStream; files of TLS are in the folder.
+    These are its address and its settings of JetStream; files of TLS are in the folder.
     """
     loader = jinja2.FileSystemLoader(ROLE / "templates")
     environment = jinja2.Environment(loader=loader, trim_blocks=True)  # noqa: S701  (no HTML)

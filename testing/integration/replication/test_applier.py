@@ -113,7 +113,7 @@ class Site:
         publish(self.broker, messages_of(self.primaries[name], name, after))
 
     def publish_again(self, name: str) -> None:
-        """Publish what was published, as a relay does that lost its position and its window."""
+        """Publish the pushes again, as a relay does that lost its position and its window."""
         publish(self.broker, messages_of(self.primaries[name], name), again=True)
 
     def tip(self, name: str) -> int:
@@ -329,7 +329,7 @@ def test_kills_at_random_points_lose_nothing_and_apply_nothing_twice(site: Site)
         site.primaries[name].push_anything(random)
         site.publish(name, after)
         if number % 12 == 11:
-            # Somewhere in the work on what was published: it depends on the machine.
+            # Somewhere in the work on the published pushes: it depends on the machine.
             wanted = random.choice([site.tip(name), site.tip(name) + 1])
             wait_for(lambda at=wanted, of=name: site.tip(of) >= at or site.shows(of))
             site.applier.kill()

@@ -1,4 +1,4 @@
-"""A worker of the applier, against real repositories: what arrives is on the mirror as it is."""
+"""A worker of the applier, against real repositories: pushes arrive on the mirror unchanged."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_a_transaction_that_a_killed_process_left_is_undone(pair: Pair) -> None:
     assert pair.run(first).failure is None
     store = pair.root / "a/.hg/store"
     size = (store / "pushlog").stat().st_size
-    # What hg leaves when it is killed after it appended to the log.
+    # The files that hg leaves when it is killed after it appended to the log.
     (store / "journal").write_bytes(b"pushlog\0%d\n" % size)
     with (store / "pushlog").open("ab") as log:
         log.write(second[0] + b"\n")

@@ -1,4 +1,4 @@
-"""What the broker's configuration, as the role `replication` writes it, lets each host do."""
+"""Permissions of each host in the broker's configuration, as the role `replication` writes it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def secured(tmp_path: Path, authority: Authority) -> Iterator[Broker]:
 
 
 class Host:
-    """A host that is connected; `refused` has what the broker did not let it do."""
+    """A host that is connected; `refused` has the errors of the broker."""
 
     def __init__(self) -> None:
         self.refused: list[str] = []
@@ -89,7 +89,7 @@ class Host:
         """Wait until the broker has taken all that was sent, subscriptions too.
 
         It works in order, so a refusal comes before this answer. The answer to the client's flush
-        would not do: a flush overtakes what was sent before it.
+        would not do: a flush overtakes the messages before it.
         """
         await self.client.request("$JS.API.INFO", timeout=ANSWER)
 

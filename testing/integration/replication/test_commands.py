@@ -116,7 +116,7 @@ def test_a_folder_of_another_repository_is_a_difference(mirror: Host) -> None:
 
 
 def _run(mirror: Host, *words: str, code: int = 0) -> str:
-    """Run the command on a mirror to this exit code; return what it says."""
+    """Run the command on a mirror to this exit code; return its output."""
     settings = mirror.settings
     program = (
         "import sys\n"

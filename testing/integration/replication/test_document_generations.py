@@ -1,4 +1,4 @@
-"""Registry and tokens of a primary that goes back: mirrors keep what they have, and say so."""
+"""Registry and tokens of a primary that goes back: mirrors keep their own, and say so."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Pair:
         shutil.copytree(self.folder / "backup", self.primary.dynamic.parent)
 
     def renew(self) -> dict[str, str]:
-        """Do what the relay does."""
+        """Give the registry and the tokens their generations, as the relay does."""
         return Renewal(self.primary.settings).run()
 
     def begin_epoch(self, number: int) -> None:

@@ -201,7 +201,7 @@ def test_withdrawn_documents_leave(primary: Primary, mirror: Host, sync: Documen
     known_as = identity_of("team/tool")
     (primary.settings.manifests / f"{known_as}.manifest").unlink()
     (primary.settings.pull_bundles / known_as / "manifest").unlink()
-    # And what the release before left here.
+    # And documents that the release before left here.
     former = mirror.settings.manifests / "team/tool.manifest"
     former.parent.mkdir()
     former.write_text("https://s3/x BUNDLESPEC=zstd-v2\n")

@@ -1,4 +1,4 @@
-"""A repository that was put back: its pushes, its fence, and what lifts it, with a real broker."""
+"""A repository that was put back: its pushes, its fence, and the end of it, with a real broker."""
 
 from __future__ import annotations
 
@@ -567,7 +567,7 @@ def test_operators_list_and_lift_fences_by_commands(
             await until("it is told", lambda: "fence-lifted" in events(relay))
             put_back(primary, 1)
             await until("it is fenced", lambda: events(relay).count("repository-fenced") == 2)
-            # A restore of all: the new term gives up what it is told to, and lifts the fences.
+            # A restore of all: the new term gives up the named pushes, and lifts the fences.
             code, said = await asyncio.to_thread(run, "new-term", "--accept-loss", f"{TOOL}@3")
             assert code == 0
             assert f"{TOOL} takes pushes again" in said

@@ -104,7 +104,7 @@ class Site:
         self._loop.close()
 
     def command(self, line: str, wait: str = LONG) -> tuple[str, str]:
-        """Carry out a command of bob's as a session does; return what it prints to both streams."""
+        """Carry out a command of bob's as a session does; return its output on both streams."""
         hgrc = self.host.root / "server.rc"
         # As the role `mercurial` writes it on a primary.
         hgrc.write_text(
@@ -271,7 +271,7 @@ def test_an_older_registry_is_followed_by_no_mirror_until_the_primary_begins_a_t
     applier.wait_for(lambda: not refused())
     applier.wait_for(lambda: not problems())
     applier.wait_for(lambda: node in site.mirror.hg_in("people/bob/x", "log", "-T", "{node}"))
-    # What only the later registry named is not lost.
+    # Repositories that only the later registry named are not lost.
     applier.wait_for(lambda: applier.state()["aside_repositories"] == 2)
     _, said = site.command("repo create people/bob/w")
     assert said.startswith("repo create: visible on 1/1 mirrors in "), said

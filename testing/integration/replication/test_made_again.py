@@ -185,7 +185,7 @@ def test_a_folder_that_is_another_repository_than_its_entry_is_not_published(
         async with relaying(primary, scan_seconds=0.1) as relay:
             primary.people_create(PATH, OLD)
             await pushed(primary, PATH, record(primary))
-            # What began before may read the log afterwards.
+            # A step that began before may read the log afterwards.
             await until("nothing is under way", lambda: not len(relay.queue))
             file = primary.path(PATH) / identities.FILE
             file.write_text(identities.text(NEW))

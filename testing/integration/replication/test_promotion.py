@@ -85,7 +85,7 @@ def new_term(primary: Primary, *accepted: str) -> Promotion:
 
 
 def become_primary(mirror: Primary) -> None:
-    """Do what the roles do after the promotion."""
+    """Give the mirror the settings of a primary, as the roles do after the promotion."""
     mirror.settings = replace(mirror.settings, role=Role.PRIMARY, primary="hgweb1")
 
 

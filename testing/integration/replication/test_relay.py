@@ -214,7 +214,7 @@ def test_while_the_broker_is_down_pushes_go_on_and_arrive_later(
 
 
 def settling(primary: Primary) -> float:
-    """Give leases, and the time in which a restart settles, what a stalled machine takes (s)."""
+    """Stretch leases and the settling of a restart for a stalled machine; return the seconds."""
     seconds = primary.settings.lease_seconds * pace.PACE.measure_again()
     primary.settings = replace(primary.settings, lease_seconds=seconds)
     return seconds
@@ -583,7 +583,7 @@ def test_changes_of_documents_are_told_at_once(broker: Broker, tmp_path: Path) -
         await client.subscribe("hgfleet.documents.*", cb=hear)
         await client.flush()
         with running(primary, subprocess.DEVNULL):
-            # At the start, for what changed before.
+            # At the start, for changes before it.
             await until("all hints", lambda: len(told) >= 2)
             for name, file in (
                 ("registry", primary.dynamic),
@@ -601,7 +601,7 @@ def test_changes_of_documents_are_told_at_once(broker: Broker, tmp_path: Path) -
 
 
 async def changed(primary: Primary, document: str, wait: float = 60.0) -> str:
-    """Wake the relay as a command of the self-service does; return what the person reads."""
+    """Wake the relay as a self-service command does; return the line that the person reads."""
     request = wake.document_request(document)
     answer = await asyncio.to_thread(wake.ask, str(primary.settings.wake), request, wait)
     return wake.mirrors(answer, wait, wake.REFUSED)

@@ -95,7 +95,7 @@ def primary(tmp_path: Path, authority: Authority, brokers: list[Broker]) -> Prim
 
 
 async def stream(primary: Primary) -> Any:
-    """Return what a broker says of the stream of pushes."""
+    """Return the state of the stream of pushes at a broker."""
     client = await connect(primary.settings, "test")
     try:
         return await client.jetstream(timeout=SECONDS).stream_info(messages.PUSHES)
@@ -141,7 +141,7 @@ def test_pushes_go_on_without_the_broker_that_leads_the_others(
 def test_webhooks_go_on_without_the_broker_that_leads_the_others(
     primary: Primary, brokers: list[Broker], host: Host, servers: list[Server]
 ) -> None:
-    """What a receiver holds, and what it has, is known to the other two."""
+    """Events that a receiver holds or has received are known to the other two."""
     host.replication = primary.settings
     servers[0].is_open.clear()
 

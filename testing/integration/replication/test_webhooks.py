@@ -192,7 +192,7 @@ def test_an_event_is_given_up_after_its_time(host: Host, servers: list[Server]) 
 def test_a_daemon_and_its_disk_are_lost_and_another_host_goes_on(
     host: Host, servers: list[Server], tmp_path: Path
 ) -> None:
-    """What was acknowledged to the broker stays done, and nothing else is missing."""
+    """An event that was acknowledged to the broker stays done, and nothing else is missing."""
     servers[0].is_open.clear()
     paths = [f"team/{name}" for name in "abcdef"]
 

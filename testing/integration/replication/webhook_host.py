@@ -196,7 +196,7 @@ class Host:
         return ["webhooks", "--config", str(self.config), "--replication", str(replication)]
 
     async def command(self, *words: str, code: int = 0) -> str:
-        """Run a command of this host; return what it says."""
+        """Run a command of this host; return its output."""
         said = io.StringIO()
 
         def run() -> int:
@@ -239,7 +239,7 @@ class Host:
             return [one async for one in found if receiver in ("", one.receiver)]
 
     async def consumers(self) -> dict[str, int]:
-        """Return what waits at the broker, by the names of the receivers."""
+        """Return the number of events that wait at the broker, by the names of the receivers."""
         client = await connect(self.replication, "test")
         there = await consumers.receivers(client)
         await client.close()

@@ -40,7 +40,7 @@ def test_a_created_repository_is_registered_configured_and_can_be_pushed_to(
     assert site.hg("-R", place, "log", "-T", "x") == "xxx"
     with pytest.raises(AssertionError, match="carol may not push to people/bob/x"):
         site.hg("-R", place, "bookmark", "-r", "0", "x", **CAROL)
-    # What the log says of it can be searched for.
+    # The fields of the log line can be searched for.
     log = (site.root / "log").read_text()
     assert 'decision=answer reason="repo create" user=bob arguments=people/bob/x' in log
     assert not (site.repos / "people/bob/x/.hg" / creation.MARK).exists()

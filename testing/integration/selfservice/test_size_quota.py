@@ -40,7 +40,7 @@ def allow(site: SelfserviceSite, quota: str) -> None:
 
 
 def push(site: SelfserviceSite, path: str, kilobytes: int, code: int = 0) -> str:
-    """Push a file of random bytes to a repository as bob; return what the client prints."""
+    """Push a file of random bytes to a repository as bob; return the client's output."""
     hgrc = site.root / "client-hgrc"
     hgrc.write_text(CLIENT)
     work = site.root / path.replace("/", "-")
@@ -86,7 +86,7 @@ def test_all_repositories_of_a_person_count_together(limited: SelfserviceSite) -
     assert changesets(limited, two) == ""
     push(limited, two, 12)
     assert " of 0.1 MiB used\n" in limited.ok("bob", "whoami")
-    # What is deleted no longer counts; what is archived does.
+    # Deleted repositories no longer count; archived repositories do.
     limited.ok("bob", f"repo archive {one}")
     push(limited, two, 61, code=255)
     limited.ok("bob", f"repo delete {one} {one}")

@@ -45,7 +45,7 @@ class SteeredSite(site.Site):
         self.readers("public")
 
     def readers(self, read: Read, known_as: str = IDENTITY) -> None:
-        """Have the registry say who may read the repository, and what its identity is."""
+        """Have the registry say who may read the repository, and which identity it has."""
         one = Repository(REPOSITORY, "", read, (), True, ("zstd",))
         self.register(Registry({REPOSITORY: one}))
         with dynamic_update.update(self.dynamic) as entries:

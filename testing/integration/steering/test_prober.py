@@ -220,7 +220,7 @@ def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:
 def test_a_corrupt_object_is_found_by_reading_and_so_is_its_repair(
     store: Store, prober: Prober
 ) -> None:
-    """Length, entity tag and time are what they were: a disk or a cache did it."""
+    """Length, entity tag and time are as they were: a disk or a cache did it."""
     entries = [store.put("a", CONTENT), store.put("b", CONTENT)]
     rounds(prober, entries)
     assert prober.objects.read == {one.url for one in entries}
@@ -245,7 +245,7 @@ def test_an_object_that_was_replaced_is_dead_until_it_has_been_read(
     store.fault, store.etag = "slow", '"3"'
     rounds(prober, entries)
     assert set(prober.objects.dead.values()) == {"it was replaced, and has not been read since"}
-    # The right bytes are there again, or the bundle jobs verified what is there: either will do.
+    # The right bytes are there again, or the bundle jobs verified the object: either will do.
     store.fault, store.content["b"] = "", CONTENT
     rounds(prober, entries)
     assert prober.objects.dead == {}
@@ -278,7 +278,7 @@ def test_a_copy_counts_from_when_it_has_been_read(store: Store, config: Config) 
     store.content["a"] = CONTENT
     rounds(prober, at_edge)
     assert prober.objects.read == {at_edge[0].url}
-    # A cache is asked to fetch again what was wrong, and nothing else.
+    # A cache is asked to fetch the wrong object again, and nothing else.
     assert store.refreshed == 2
 
 
@@ -313,7 +313,7 @@ def test_manifests_that_change_or_go_are_noticed(config: Config, store: Store) -
     manifests.publish("team/project", [first], NOW)
     assert watcher.changes() == ([first], [])
     assert watcher.changes() == ([], [])
-    # What stays in a manifest is no change, also where another repository names it from now on.
+    # An entry that stays is no change, also where another repository names it from now on.
     manifests.publish("team/project", [second, first], NOW)
     assert watcher.changes() == ([second], [])
     manifests.publish("team/other", [first], NOW)
@@ -403,7 +403,7 @@ def test_objects_of_a_private_store_are_asked_for_with_a_signature(
     assert prober.objects.dead == {}
     assert {status for _, _, status in closed.requests} == {200}
 
-    # A key that may not list gets 403 for what is gone: that is no reason to leave the others.
+    # A key that may not list gets 403 for a missing object: that is no reason to leave the others.
     closed.refused = {"HEAD a", "GET a"}
     for _ in range(selection.ROUNDS):
         probe_round(prober, entries)

@@ -236,7 +236,7 @@ def test_a_clone_downloads_from_the_private_store(site: SignedSite) -> None:
 
 
 def test_the_store_refuses_a_url_that_was_changed_or_is_old(site: SignedSite) -> None:
-    """What the tests above rely on: the store's own check, with the same signatures."""
+    """The tests above rely on this: the store's own check, with the same signatures."""
     from hgfleet.objectstore.presign import presign
 
     entry, now = site.entry(), datetime.now(UTC)

@@ -89,7 +89,7 @@ class ApplierProcess:
         return above
 
     def state(self) -> dict[str, Any]:
-        """Return what state.json says; nothing before it is there."""
+        """Return the content of state.json; nothing before it is there."""
         try:
             found: dict[str, Any] = json.loads((self.settings.state / "state.json").read_bytes())
         except FileNotFoundError:

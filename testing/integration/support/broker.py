@@ -73,7 +73,7 @@ class Broker:
         return False
 
     def information(self) -> dict[str, Any]:
-        """Return what the server says of itself to a client that connects."""
+        """Return the server's description of itself to a client that connects."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             line = connection.makefile("rb").readline()
         if not line.startswith(b"INFO "):

@@ -1,4 +1,4 @@
-"""Settings in a repository that run code: what `hg`, who owns the file, could write into them."""
+"""Settings in a repository that run code; `hg`, which owns the file, could write them."""
 
 from __future__ import annotations
 

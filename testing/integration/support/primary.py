@@ -201,7 +201,7 @@ class Primary:
 
 
 class InProcessSource:
-    """What a mirror asks, answered from repositories of this process, by identity."""
+    """The source of a mirror, answered from repositories of this process, by identity."""
 
     def __init__(self, *primaries: Primary) -> None:
         self.primaries = {p.identity: p for p in primaries}

@@ -50,8 +50,8 @@ def environment(hgrc: Path) -> dict[str, str]:
 def server(environment: Mapping[str, str]) -> prefork.Server:
     """Return the server whose forks are the hg of tests, until this process ends.
 
-    It has what extensions import, which takes them longer than a short command. The hg of `.t`
-    files imports it in each command, as the real hg does.
+    It has imported the modules of extensions, which takes longer than a short command. The hg of
+    `.t` files imports them in each command, as the real hg does.
     """
     return prefork.shared(environment, PARTS)
 

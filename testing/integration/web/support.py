@@ -42,7 +42,7 @@ publish = no
 
 @dataclass
 class Reply:
-    """What the application answered."""
+    """An answer of the application."""
 
     status: int
     headers: dict[str, str]
@@ -81,7 +81,7 @@ class Site:
         return Application(self.settings)
 
     def hg(self, repository: str, *arguments: str) -> str:
-        """Run hg in a repository and return what it prints."""
+        """Run hg in a repository and return its output."""
         place, server = self.path(repository), prefork.shared(self.environment)
         done = server.hg(arguments, self.environment, place)
         assert done.returncode == 0, done.stderr.decode()

@@ -35,7 +35,7 @@ PROTOCOLS = ("ssh", "http")
 
 @dataclass
 class Clone:
-    """A running `hg clone` and what it has said so far."""
+    """A running `hg clone` and its output so far."""
 
     process: subprocess.Popen[str]
     said: Path
@@ -65,7 +65,7 @@ class Served:
         return f"ssh://localhost/{self.site.path(REPOSITORY)}"
 
     def client(self, *arguments: str) -> list[str]:
-        # What ssh would do with the command; the server has its own settings.
+        # ssh would run the command like this; the server has its own settings.
         there = (
             f"HGRCPATH={self.site.environment['HGRCPATH']} PYTHONPATH={ROOT} exec {self.program}"
         )

@@ -67,7 +67,7 @@ def served(site: Site, lines: str, name: str, wait_for: WaitFor) -> Iterator[str
 
 
 def truth(site: Site) -> list[dict[str, Any]]:
-    """Return what the primary would tell of the site's public repository."""
+    """Return the state of the site's public repository as the primary would tell it."""
     node = site.hg("team/project", "log", "-r", "tip", "-T", "{node}")
     content = (site.path("team/project") / "two.txt").read_bytes()
     digest = hashlib.sha256(content).hexdigest()

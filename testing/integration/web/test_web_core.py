@@ -1,4 +1,4 @@
-"""What the web part takes for granted about Mercurial itself. A failure here: core has changed."""
+"""Assumptions of the web part about Mercurial itself. A failure here: core has changed."""
 
 from __future__ import annotations
 

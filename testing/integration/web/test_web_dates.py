@@ -91,7 +91,7 @@ SEARCHES: Final = ("rev=date(%22%3E2000%22)", "rev=sort(all(),date)", "rev=autho
 
 
 def no_constant(name: str) -> float:
-    """Refuse what Python's JSON has beyond the standard."""
+    """Refuse constants of Python's JSON that the standard does not have."""
     raise ValueError(name)
 
 

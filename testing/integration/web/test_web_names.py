@@ -1,4 +1,4 @@
-"""Names of changesets: what has a name is served, and nothing of the working copy ever is."""
+"""Names of changesets: each named changeset is served, and nothing of the working copy ever is."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_reader_reads_by_password_and_by_token(fleet: Fleet) -> None:
 
 
 def shown(reply: Reply, path: str) -> tuple[int, str, dict[str, str]]:
-    """What a client can compare, with the path and what is random taken out."""
+    """Return the comparable parts of an answer, without the path and random values."""
     body = re.sub(r"nonce-[^']+", "nonce", reply.text).replace(path.strip("/"), "PATH")
     return reply.status, body, {**reply.headers, "Content-Length": ""}
 

@@ -124,7 +124,7 @@ def test_a_health_check_frees_the_thread_of_a_client_that_reads_nothing(large: S
         (lease,) = web._rendering._renderers._streams
         lease.end = 0.0
         assert ask(web, "/healthz").status == 200
-        # What gunicorn does in a thread that sends.
+        # gunicorn does this in a thread that sends.
         with pytest.raises(OSError, match="Broken pipe"):
             ours.sendall(b"a piece")
         stream.close()

@@ -1,4 +1,4 @@
-"""The settings of ACME, and what they refuse."""
+"""The settings of ACME, and values that they refuse."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _trusted(value: Any) -> Any:
 def of_role(role: str) -> dict[str, Any]:
     """Return defaults and vars of a role, whose strings are templates.
 
-    Values of an inventory are data: a template in them is what a test wants to see refused.
+    Values of an inventory are data: a test wants to see a template in them refused.
     """
     found: dict[str, Any] = {}
     for name in ("defaults", "vars"):
@@ -32,7 +32,7 @@ def of_role(role: str) -> dict[str, Any]:
 
 
 def value(found: Templar, name: str) -> Any:
-    """Return what a variable is."""
+    """Return the value of a variable."""
     return found.template(trust_as_template("{{ " + name + " }}"))
 
 

@@ -1,4 +1,4 @@
-"""The filter that compares a request with its host: what openssl made, and what it refuses."""
+"""The filter that compares a request with its host: requests of openssl, and refusals."""
 
 from __future__ import annotations
 

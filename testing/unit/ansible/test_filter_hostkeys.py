@@ -1,4 +1,4 @@
-"""The filters that publish host keys: what OpenSSH's own tools say of the same keys."""
+"""The filters that publish host keys, compared with OpenSSH's own tools for the same keys."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ NAMES = sorted(path.parent.name for path in INVENTORIES.glob("*/hosts.yml"))
 SMALL, LARGE = "production-small.example", "production-large.example"
 
 OURS = re.compile(r"(ansible|vault|cluster)_\w+")
-"""Variables that are no role's: Ansible's own, secrets by their place, what makes a container."""
+"""Variables that are no role's: Ansible's own, places of secrets, settings of containers."""
 
 USED = re.compile(r"\bvault_\w+")
 
 
 @cache
 def listing(name: str) -> dict[str, Any]:
-    """What `ansible-inventory --list` says of an inventory; fails if it cannot be read."""
+    """Return the output of `ansible-inventory --list`; fails if the inventory cannot be read."""
     done = subprocess.run(
         [
             str(Path(sys.executable).parent / "ansible-inventory"),

@@ -23,7 +23,7 @@ RIGHT: dict[str, Any] = {
 
 
 def templar(host: str = "proxy1", *, other: str = "", **given: Any) -> Templar:
-    """Return what evaluates the role for a host of the group `proxy` or `cdn`, by its name.
+    """Return a templar of the role for a host of the group `proxy` or `cdn`, by its name.
 
     `other` is a host that has the name hg.example.org too.
     """

@@ -1,4 +1,4 @@
-"""The preflight of the role backup, and what it writes for a store that is reached by SSH."""
+"""The preflight of the role backup, and its files for a store that is reached by SSH."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BUCKET: dict[str, Any] = {
 
 
 def templar(given: dict[str, Any], host: str = "hg1", **changes: Any) -> Templar:
-    """Return what evaluates the role for a host; `hg2` has another key."""
+    """Return a templar of the role for a host; `hg2` has another key."""
     own = {
         "inventory_hostname": host,
         "group_names": ["backup", "ssh"],

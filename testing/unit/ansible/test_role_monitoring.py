@@ -23,7 +23,7 @@ HOSTS: dict[str, dict[str, Any]] = {
 
 
 def templar(role: str, host: str, port: int = 0, address: str = "", **given: Any) -> Templar:
-    """Return what evaluates a role on a host of a site whose first monitoring host has a port."""
+    """Return a templar of a role on a host of a site whose first monitoring host has a port."""
     hosts = {name: dict(variables) for name, variables in HOSTS.items()}
     if port:
         hosts["monitor1"]["monitoring_journal_port"] = port

@@ -17,7 +17,7 @@ READ = "s3_GetObject e2e/x.hg /private/e2e/x.hg 206 - 0 8"
 
 
 def templar(*probers: str) -> Templar:
-    """Return what evaluates the role for a store with these probers and a private bucket."""
+    """Return a templar of the role for a store with these probers and a private bucket."""
     buckets = [{"name": "private", "writers": ["writer"], "readers": ["reader"]}]
     given: dict[str, Any] = {"objectstore_probers": [*probers], "objectstore_buckets": buckets}
     return Templar(loader=DataLoader(), variables=of_role("objectstore") | given)

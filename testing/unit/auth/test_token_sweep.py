@@ -1,4 +1,4 @@
-"""Which tokens a sweep removes, and what it never does."""
+"""Tokens that a sweep removes, and tokens that it never removes."""
 
 from __future__ import annotations
 

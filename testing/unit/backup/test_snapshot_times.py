@@ -61,7 +61,7 @@ def hourly(days: int) -> list[dict[str, Any]]:
 
 
 def plan(found: list[dict[str, Any]], retention: Retention) -> Group:
-    """What restic keeps, for hosts with the zone UTC."""
+    """Return the snapshots that restic keeps, for hosts with the zone UTC."""
     kept = {}
     for count, form in (
         (retention.hours, "%F %H"),

@@ -210,7 +210,7 @@ def test_a_client_that_is_not_ready_is_told() -> None:
 
 
 def witnessed(**more: Any) -> dict[str, Any]:
-    """What a witness tells."""
+    """Return the report of a witness."""
     return {"seconds": {"page": [0.1]}, "failed": {"page": {}}, "wrong": [], **more}
 
 

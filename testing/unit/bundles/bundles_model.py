@@ -257,7 +257,7 @@ class Site(World):
         return path is not None and self.may("stranger", path)
 
     def require_public_where_open(self, is_open: bool, content: Content) -> None:
-        """Check what comes into a store."""
+        """Check an object that comes into a store."""
         if is_open:
             assert all(self.is_public(self.origin[one]) for one in content)
 
@@ -279,7 +279,7 @@ class Site(World):
             raise KilledError
 
     def ask(self) -> None:
-        """Clone from each repository as each client, and load what strangers were sent to."""
+        """Clone from each repository as each client, and load the URLs that strangers got."""
         registry = self.files.required().registry
         lines = [
             line
@@ -357,7 +357,7 @@ class Site(World):
             stores = job.stores.of(repository)
             begun = self.date
             self.moment("begun")
-            # hg reads what lies at the path; the answer to the question after that counts.
+            # hg reads the repository at the path; the answer to the question after that counts.
             lying = identities.of(job.source(repository))
             content = frozenset(self.changesets.get(lying, ()))
             self.moment("read")

@@ -1,6 +1,6 @@
 """People change repositories while the bundle jobs run, are killed, and run again.
 
-At each moment each client asks for the bundles of each repository, and loads what it was sent to
+At each moment each client asks for the bundles of each repository, and loads the URLs that it gets
 also from caches: no URL leads it to a changeset that the primary would refuse, and no private
 changeset comes into an open store. After a run that nothing disturbed, nothing is left in stores,
 manifests and caches that strangers must not have.
@@ -125,7 +125,7 @@ class Bundles(RuleBasedStateMachine):
             nonlocal is_disturbed
             is_disturbed = True
             kind, number, other, read = wanted
-            # What happens to the repository at work is what matters.
+            # Changes matter most for the repository that the run works on.
             paths = sorted(site.folders) if kind.startswith("delete") else site.in_service()
             if site.at_work in paths:
                 number = paths.index(site.at_work)

@@ -56,7 +56,7 @@ def test_state_of_the_release_before_waits_for_the_identity() -> None:
 
 
 def test_a_bundle_of_the_future_may_have_been_made_before_a_removal() -> None:
-    """The clock of its host ran ahead when it was made: it would keep what was removed."""
+    """The clock of its host ran ahead when it was made: it would keep removed changesets."""
     ahead = replace(entry(), made=NOW + timedelta(days=3))
     assert [*due([ahead], PROJECT, PUBLIC_STORES, NOW, NOW).values()] == [REMOVED]
     assert due([ahead], PROJECT, PUBLIC_STORES, None, NOW) == {}

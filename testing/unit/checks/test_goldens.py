@@ -1,4 +1,4 @@
-"""Goldens: complete, without a secret, and a fair account of what a task writes."""
+"""Goldens: complete, without a secret, and a fair account of the files of a task."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_copy_begins_with_recent_commits_and_gets_all_later_ones(
 ) -> None:
     copy = client._recent_history(tmp_path / "copy.git")
     assert subjects(copy) == "432"
-    # The raw commit is what `hg convert` reads.
+    # `hg convert` reads the raw commit.
     (oldest,) = git(copy, "rev-list", "--max-parents=0", "main")
     assert not [line for line in git(copy, "cat-file", "-p", oldest) if line.startswith("parent")]
 

@@ -1,4 +1,4 @@
-"""The validity of a certificate, compared with what a library reads."""
+"""The validity of a certificate, compared with the values that a library reads."""
 
 from __future__ import annotations
 

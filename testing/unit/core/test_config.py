@@ -1,4 +1,4 @@
-"""The reader of settings: every error names the file, the setting, what was found and expected."""
+"""The reader of settings: errors name the file, the setting, the value found and the expected."""
 
 from __future__ import annotations
 

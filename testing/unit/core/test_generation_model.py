@@ -95,7 +95,7 @@ class Documents(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_refused())
     @rule()
     def change_by_hand(self) -> None:
-        """Or by a release before, which drops the generation, and with it what tells of its age."""
+        """Or by a release before, which drops the generation, and with it the sign of its age."""
         changes = (*self.text.changes, f"hand {next(self.count)}")
         digest = generation.digest(repr(changes).encode())
         is_kept = next(self.count) % 2
@@ -181,7 +181,7 @@ def test_the_model_goes_back_by_one() -> None:
     documents.fetch()
     documents.put_an_older_one_in_place(ago=0)
     assert documents.is_refused()
-    # What a killed writer leaves is not refused.
+    # The files of a killed writer are not refused.
     documents.begin_term()
     documents.write_and_be_killed()
     assert not documents.is_refused()

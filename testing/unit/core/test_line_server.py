@@ -1,4 +1,4 @@
-"""Questions of one line over a local socket: bounds of what a client may do."""
+"""Questions of one line over a local socket: bounds of a client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A server on a socket, and what it logged."""
+    """A server on a socket, and its log."""
 
     def __init__(self, path: Path, users: frozenset[int] | None) -> None:
         self.path = str(path)
@@ -42,7 +42,7 @@ class Site:
         return line.upper() + b"\n"
 
     def end(self) -> list[str]:
-        """Stop, and return what was logged until the end of all questions."""
+        """Stop, and return the log until the end of all questions."""
         self.server.stop()
         self.thread.join()
         return self.logged

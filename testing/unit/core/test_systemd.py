@@ -1,4 +1,4 @@
-"""What a unit tells systemd, and what systemd hands over."""
+"""Messages of a unit to systemd, and credentials that systemd hands over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People or the registry without the rest: what --only takes, leaves out and may not restart."""
+"""People or the registry without the rest: the tasks and the restarts of --only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a connection to a directory safe, whichever program opens it."""
+"""Settings that keep a connection to a directory safe, whichever program opens it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hgfleet.directory import connection
 
 
 class Module(SimpleNamespace):
-    """Stands in for `ldap` or `_ldap`: every constant is its name; notes what is set."""
+    """Stands in for `ldap` or `_ldap`: every constant is its name; notes options that are set."""
 
     def __init__(self, *, has_certificate: bool = True) -> None:
         super().__init__(options={}, order=[], uris=[], has_certificate=has_certificate)

@@ -1,4 +1,4 @@
-"""A command about a person changes what the operator asks for, once, and nothing else."""
+"""A command about a person makes the change that the operator asks for, once, and no other."""
 
 from __future__ import annotations
 

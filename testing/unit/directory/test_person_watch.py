@@ -1,4 +1,4 @@
-"""When an open session asks about its person again, and what follows from the answer."""
+"""When an open session asks about its person again, and the consequences of the answer."""
 
 from __future__ import annotations
 

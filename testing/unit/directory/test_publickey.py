@@ -1,4 +1,4 @@
-"""Keys are what ssh-keygen made, or they are refused; nothing in between."""
+"""Keys are keys that ssh-keygen made, or they are refused; nothing in between."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_security_key_made_in_software_signs_what_openssh_accepts(tmp_path: Pa
     private = ed25519.Ed25519PrivateKey.generate()
     blob = packed(kind, private.public_key().public_bytes_raw(), application)
     key = publickey.parse(f"{kind.decode()} {base64.b64encode(blob).decode()} token")
-    # What OpenSSH signs, and around it what a token signs: application, presence, counter.
+    # The data that OpenSSH signs, inside the data of a token: application, presence, counter.
     wrapped = b"SSHSIG" + packed(namespace, b"", b"sha512", hashlib.sha512(message).digest())
     presence = b"\x01" + (7).to_bytes(4, "big")
     signed = hashlib.sha256(application).digest() + presence + hashlib.sha256(wrapped).digest()

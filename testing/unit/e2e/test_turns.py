@@ -123,7 +123,7 @@ SHARED = turns.wants([])
 
 @dataclass(frozen=True)
 class Job:
-    """A test: its part, its length, and what it wants."""
+    """A test: its part, its length, and its resources."""
 
     part: str
     seconds: float
@@ -147,7 +147,7 @@ def parts(jobs: list[Job]) -> list[list[Job]]:
 
 
 def run(scopes: list[list[Job]], workers: int = 2) -> list[tuple[float, float, Job]]:
-    """Return begin and end of each job: what turns do, on a clock of their own.
+    """Return begin and end of each job, as turns schedule them on a clock of their own.
 
     A worker that wants to begin holds the door until all that it excludes have ended; a row of jobs
     that want the same resources for themselves keeps its turn.

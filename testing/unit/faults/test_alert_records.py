@@ -1,4 +1,4 @@
-"""Changed records are still records of their jobs, and say what the alerts look for."""
+"""Changed records are still records of their jobs, and have the values that the alerts look for."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ LIMITS = SpoolLimits(push=1000, person=2000, free=500)
 
 
 class Client:
-    """What a client sends; the bytes that were taken are counted."""
+    """The bytes that a client sends; the bytes that were taken are counted."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.taken = data, 0

@@ -50,7 +50,7 @@ def test_a_repository_that_always_changes_has_no_result(
 
 
 def test_a_transaction_and_a_fresh_change_are_no_state_at_rest(repository: Path) -> None:
-    # The clock of files ticks: what has just changed may change again unseen.
+    # The clock of files ticks: a file that has just changed may change again unseen.
     assert checking.state(repository) is None
     (repository / ".hg/store/journal").touch()
     assert checking.state(repository) is None

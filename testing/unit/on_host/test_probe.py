@@ -1,4 +1,4 @@
-"""What a probe notes about a web host: wrong data, requests that fail, and times of pages."""
+"""Notes of a probe about a web host: wrong data, requests that fail, and times of pages."""
 
 from __future__ import annotations
 

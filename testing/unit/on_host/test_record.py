@@ -1,4 +1,4 @@
-"""What deploys left on a host, as the program that runs there reads it."""
+"""Files that deploys left on a host, as the program that runs there reads them."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_a_rule_of_branches_and_paths_covers_the_names_of_branches_that_are_ther
         "the bookmark stable",
         "the tag stable",
     ]
-    # A bookmark on the branch changes nothing of what its name gives.
+    # A bookmark on the branch does not change the content that its name gives.
     push = Made(bookmarks=[Bookmark("mine", ("stable",), b"mine")], branches=["stable"])
     assert ruled(rule, push) == []
 

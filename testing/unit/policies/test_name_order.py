@@ -27,7 +27,7 @@ ORDER = [
 
 
 def asked(source: str) -> list[str]:
-    """Return what a function does with `symbol` inside its `try`, in the order of the source."""
+    """Return each use of `symbol` inside the `try` of a function, in the order of the source."""
     function = ast.parse(source).body[0]
     (body,) = (node for node in ast.iter_child_nodes(function) if isinstance(node, ast.Try))
     found = []

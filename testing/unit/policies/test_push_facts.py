@@ -95,7 +95,7 @@ def test_older_changesets_that_become_obsolete_are_gone(
     [
         ({1}, {1}, set(), set()),
         ({1, 2}, {2}, {1}, set()),
-        # What the push itself brings is no older changeset.
+        # A changeset that the push itself brings is no older changeset.
         ({1}, {1, 2, FIRST}, set(), {2}),
     ],
 )

@@ -30,7 +30,7 @@ def tags(texts: Sequence[bytes]) -> dict[bytes, bytes]:
 
 
 def of_core(texts: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Return what core (7.2) finds, with its own functions."""
+    """Return the tags that core (7.2) finds, with its own functions."""
     ui: Any = SimpleNamespace(debug=lambda _text: None)
     found: dict[bytes, Any] = {}
     for text in texts:

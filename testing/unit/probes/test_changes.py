@@ -1,4 +1,4 @@
-"""Changes of the push probe: when a changeset is due, where the bookmark moves, what hg says."""
+"""Changes of the push probe: when a changeset is due, where the bookmark moves, messages of hg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a probe: what it keeps, drops and counts, and its file."""
+"""The history of a probe: results that it keeps, drops and counts, and its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of the probes: what is taken, and which errors name their way out."""
+"""The settings of the probes: accepted values, and errors that name their way out."""
 
 from __future__ import annotations
 

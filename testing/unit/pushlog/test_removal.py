@@ -1,4 +1,4 @@
-"""The intent of a removal: its form, and what the next writer does about it."""
+"""The intent of a removal: its form, and how the next writer handles it."""
 
 from __future__ import annotations
 

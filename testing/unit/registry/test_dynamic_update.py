@@ -409,7 +409,7 @@ def test_a_registry_that_no_reader_would_read_is_not_written(
     with pytest.raises(TemporaryError, match="repo delete"):
         written(file, people__bob__z=BOB)
     assert file.read_bytes() == before
-    # What the sentence advises is possible.
+    # The advice of the sentence is possible.
     with dynamic_update.update(file) as entries:
         entries.note_purged(IDENTITY)
         del entries["people/bob/x"]

@@ -253,7 +253,7 @@ def test_a_link_that_somebody_touched_is_made_anew(identified: Target, kind: str
     assert link.readlink() == manifest
 
 
-# What people created over SSH.
+# Repositories that people created over SSH.
 
 OPEN = """
 version: 1
@@ -317,7 +317,7 @@ def test_a_folder_that_a_restore_brought_to_its_former_path_is_moved_and_not_mad
 
 
 def identities_of(target: Target) -> dict[str, str]:
-    """Return what the registry says."""
+    """Return the registry's description of a repository."""
     assert target.dynamic is not None
     found = user_repositories.load(target.dynamic)
     people = {path: entry.identity for path, entry in found.repositories.items()}

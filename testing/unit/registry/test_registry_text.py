@@ -22,7 +22,7 @@ PATHS = ("a", "a/b", "a/é", "a-b", "b", 'b"', "b\\", "b\n", "owner", "format", 
 VALUES: tuple[Any, ...] = (
     BOB.to_json(),
     {**BOB.to_json(), "description": '"},\n"b": {"owner"', "push": ["a", "b", "owner"]},
-    # What a later release, or an operator, may have written.
+    # Text that a later release, or an operator, may have written.
     {**BOB.to_json(), "later": {"x": 1, "b": {"owner": "bob"}, "a/b": 2}},
     {"owner": "bob", "later": [{"x": 1, "owner": 2}, {"x": 1, "b": 2}]},
     *([], {}, None, "b", ["a", "b"], 7),

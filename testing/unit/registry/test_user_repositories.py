@@ -1,4 +1,4 @@
-"""The dynamic part of the registry: what people created, next to what the inventory declares."""
+"""The dynamic part of the registry: repositories that people created."""
 
 from __future__ import annotations
 

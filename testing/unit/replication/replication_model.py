@@ -83,7 +83,7 @@ class Primary:
             file.write(log[-1] + b"\n")
 
     def listing(self) -> list[Listed]:
-        """Return what the primary answers to a mirror that compares itself."""
+        """Return the primary's answer to a mirror that compares itself."""
         return [
             Listed(identity(number), len(log), hash_of(log[-1]) if log else FIRST)
             for number, log in self.logs.items()
@@ -121,7 +121,7 @@ class Stream:
 
     @property
     def stream(self) -> SimpleNamespace:
-        """What the broker says about the stream."""
+        """Return the broker's description of the stream."""
         return SimpleNamespace(created=self.created, last_sequence=self.last_sequence)
 
     async def publish(

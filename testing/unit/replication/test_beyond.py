@@ -1,4 +1,4 @@
-"""What a mirror has beyond a backup: by identity, number and hash."""
+"""Pushes of a mirror beyond a backup: by identity, number and hash."""
 
 from __future__ import annotations
 

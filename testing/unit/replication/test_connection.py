@@ -25,11 +25,11 @@ SETTINGS = Settings(
 
 
 async def nothing(*_: Any) -> None:
-    """Take what a connection gives."""
+    """Do nothing with a new connection."""
 
 
 def ignore(*_: Any, **__: Any) -> None:
-    """Take what a connection tells."""
+    """Ignore an event of a connection."""
 
 
 def relay() -> Awaitable[None]:
@@ -68,7 +68,7 @@ def test_a_daemon_ends_though_its_client_swallows_the_cancellation(
 
 
 class Client:
-    """A connection of nats-py, with what a life of a connection needs."""
+    """A client of nats-py with the methods that a life of a connection calls."""
 
     is_closed = False
     connected_url = None

@@ -1,4 +1,4 @@
-"""Push events: when they are due, what they hold, and where they go on."""
+"""Push events: when they are due, their content, and where they go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushes that operators gave up: what the file says, and what a relay may leave behind."""
+"""Pushes that operators gave up: the content of the file, and the pushes that a relay leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk that relay and workers keep open, and what a sync that fails means to each caller."""
+"""The disk that relay and workers keep open, and the outcome of a failed sync for each caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_a_sync_that_fails_once_is_an_error_of_all_whose_writes_it_was_to_cover() -> None:
-    """The kernel tells of a loss once, so another sync would confirm what is lost."""
+    """The kernel tells of a loss once, so another sync would confirm lost data."""
     outcomes: list[HostError | None] = [HostError("lost"), None, HostError("again"), None]
 
     async def story() -> None:

@@ -86,7 +86,7 @@ class Replication(RuleBasedStateMachine):
     @precondition(lambda self: self.mirror.to_deliver())
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
-        """In any order: what is delivered again comes late."""
+        """In any order: a message that is delivered again comes late."""
         self.mirror.deliver(data.draw(st.sampled_from(self.mirror.to_deliver())))
 
     @precondition(lambda self: self.mirror.delivered)
@@ -105,7 +105,7 @@ class Replication(RuleBasedStateMachine):
     @precondition(lambda self: self.has_comparisons)
     @rule(after=st.integers(0, 3))
     def kill_the_applier_at_work(self, after: int) -> None:
-        """What a worker applied lasts, and no message of the job is acknowledged."""
+        """Records that a worker applied last, and no message of the job is acknowledged."""
         job = self.mirror.scheduler.next_job(self.mirror.now)
         if job is not None:
             self.mirror.run(job, Kind.HOST, after)

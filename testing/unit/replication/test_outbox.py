@@ -1,4 +1,4 @@
-"""The outbox: what of a push log is committed, and what the stream gets next."""
+"""The outbox: the committed part of a push log, and the next push for the stream."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_last_record_is_found_behind_long_ones(tmp_path: Path) -> None:
     assert log_reader.last(tmp_path) == [Entry(found.end, second.line(), second)]
 
 
-# What is published.
+# The published pushes.
 
 
 def test_a_log_is_read_again_when_it_changed_or_the_stream_lost_it(tmp_path: Path) -> None:

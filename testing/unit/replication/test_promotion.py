@@ -93,7 +93,7 @@ def test_what_is_parked_or_has_no_log_is_not_known_to_be_whole() -> None:
     assert found[TOOL] == ("team/new", "poison")
     assert found[OTHER][0] == "team/other"
     assert "is in the registry" in found[OTHER][1]
-    # Deleted is what is purged, and a repository that has its log is whole.
+    # A purged repository is deleted, and a repository that has its log is whole.
     assert incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, {TOOL, OTHER}) == {}
     assert incomplete([TOOL, OTHER], paths, {}, ()) == {}
     # A repository that the registry does not name any more, and that was not deleted.

@@ -112,6 +112,6 @@ def test_a_refused_registry_parks_what_waits_for_it_and_not_its_mirror(tmp_path:
     with pytest.raises(MissingError, match=r"this mirror refuses \(it is older") as raised:
         found.check("x", [NEW])
     assert classify(raised.value) in failures.MOST_TRIES
-    # What the registry of this mirror covers goes on.
+    # Pushes that the registry of this mirror covers go on.
     found.check("declared")
     found.check("x", [OLD])

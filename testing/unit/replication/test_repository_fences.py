@@ -1,4 +1,4 @@
-"""Fences of repositories: their files, what the relay tells of them; the sync of its workers."""
+"""Fences of repositories: their files, the relay's messages about them; the sync of its workers."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_pusher_of_a_push_that_mirrors_do_not_get_reads_why_at_once() -> Non
     found = visibility.answer((), (), ("hgweb1",), published=False, seconds=0, problem="but no")
     assert visibility.is_final(found, settled=False, takes=True)
     assert wake.sentence(6, found.to_json(), 2.0) == "push 6 recorded, but no"
-    # No answer of a relay prints what a terminal would obey.
+    # No answer of a relay prints control characters to a terminal.
     assert "\x1b" not in wake.sentence(6, {"problem": "\x1b[2J"}, 2.0)
 
 

@@ -592,7 +592,7 @@ def test_a_folder_that_went_back_is_brought_up_again() -> None:
     job = scheduler.next_job(60.0)
     assert job is not None
     assert (job.identity, job.up_to_date) == (identity(), True)
-    # What was read before a job ended is older than the job.
+    # A comparison that was read before a job ended is older than the job.
     scheduler.finished(job, Result(Tip(3, HASH, identity())), 70.0)
     scheduler.compare([Listed(identity(), 3, HASH)], {}, 65.0, 75.0)
     assert scheduler.next_job(75.0) is None

@@ -193,7 +193,7 @@ class Upgrade(RuleBasedStateMachine):
         self.no_reader_sees_more_than_at_the_primary()
 
     def seen(self) -> Iterator[Seen]:
-        """Yield what each asker gets: without an identity in the entry, of the repository there."""
+        """Yield each asker's pushes: an entry without identity shows the folder at its path."""
         for path, repository in parts_of(self.registry).registry.repositories.items():
             found = self.folders.get(path)
             if found is None or repository.identity not in ("", found.repository.identity):

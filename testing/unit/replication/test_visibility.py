@@ -1,4 +1,4 @@
-"""Mirrors that show a push, and what its pusher reads."""
+"""Mirrors that show a push, and the lines that its pusher reads."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_push_whose_hash_is_not_known_is_not_taken_for_one_of_the_chain() -> N
     assert shown.is_published(A, 4, FOUR)
     assert shown.showing(A, 4, FOUR) == {"hgweb1"}
     assert shown.showing(A, 4, SEVEN) == frozenset()
-    # No log changes what was published.
+    # No log changes the published push.
     shown.learn(A, 5, SEVEN)
     shown.learn(A, 6, SEVEN)
     assert shown.is_published(A, 5, FIVE)

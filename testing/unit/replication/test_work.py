@@ -1,4 +1,4 @@
-"""What a worker of the applier does without a source, and with a repository that was replaced."""
+"""A worker of the applier without a source, and with a repository that was replaced."""
 
 from __future__ import annotations
 

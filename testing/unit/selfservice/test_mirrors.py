@@ -1,4 +1,4 @@
-"""What a person reads of the mirrors after a command of the self-service."""
+"""Lines about the mirrors that a person reads after a command of the self-service."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names that are given again, against a model that knows who made each thing.
 
-Hypothesis chooses who joins and leaves, what they make under this release and under a release that
-wrote names only, and when the directory answers. After each step a thing is bound to the person who
-made it or to no person, and belongs to its maker only, bound or not.
+Hypothesis chooses who joins and leaves, the things that people make under this release and under a
+release that wrote names only, and when the directory answers. After each step a thing is bound to
+the person who made it or to no person, and belongs to its maker only, bound or not.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def test_one_named_twice_goes_without_waiting(site: Site) -> None:
     gone = site.entries["people/carol/young"].identity
     assert site.run("purge", "--now", "people/carol/young", "people/carol/young") == 0
     assert set(site.entries) == {"people/bob/live", "people/bob/old"}
-    # For bundle jobs and mirrors, which delete what they have of it.
+    # For bundle jobs and mirrors, which delete their data of it.
     assert set(user_repositories.load(site.file).purged) == {gone}
     # The folder of its owner is empty, and goes too.
     assert not (site.repos / "people/carol").exists()

@@ -1,4 +1,4 @@
-"""./run-tests site:INVENTORY: which tests for which host, how it connects, and what is left out."""
+"""./run-tests site:INVENTORY: the tests of each host, its connection, and tests left out."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def functions(file: Path) -> dict[str, ast.FunctionDef | ast.ClassDef]:
 
 
 def reached(name: str, known: dict[str, ast.FunctionDef | ast.ClassDef]) -> Iterator[str]:
-    """Yield the names of what a test uses in its file: fixtures, helpers, classes."""
+    """Yield the names that a test uses in its file: fixtures, helpers, classes."""
     waiting, seen = [name], {name}
     while waiting:
         one = waiting.pop()

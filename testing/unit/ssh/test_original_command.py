@@ -85,7 +85,7 @@ def test_a_connection_from_before_person_ids_is_told_to_log_in_again() -> None:
         return decision.message
 
     assert "log in again" in said("people/bob/x", BOB)
-    # Also for a path without a repository: the answer does not tell what is there.
+    # Also for a path without a repository: the answer does not tell whether it exists.
     assert "log in again" in said("people/bob/z", BOB)
     assert "log in again" not in said("people/bob/x", replace(BOB, person_id=today))
     assert "log in again" not in said("people/bob/x", ALICE)

@@ -1,4 +1,4 @@
-"""The state of a person: what the directory's entries say, and how long an answer is kept."""
+"""The state of a person by the directory's entries, and how long an answer is kept."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ GIB = 1024**3
 
 
 def place(free: int, flags: int = 0) -> os.statvfs_result:
-    """Return what statvfs tells of a file system with so many free bytes."""
+    """Return the answer of statvfs for a file system with so many free bytes."""
     blocks = free // 4096
     return os.statvfs_result((4096, 4096, blocks, blocks, blocks, 100, 100, 100, flags, 255))
 

@@ -140,7 +140,7 @@ def test_after_a_last_check_that_fails_nothing_is_sent(channel: Any) -> None:
     answer.before_sending(check)
     with pytest.raises(ValueError, match="removed"):
         write(b"x" * HELD_BYTES)
-    # What a `ZipFile` writes while it handles the exception.
+    # A `ZipFile` writes while it handles the exception.
     with pytest.raises(EndedError):
         write(b"the end of a zip archive" * HELD_BYTES)
     assert [kind for kind, *_ in received(channel)] == [frames.HEAD]

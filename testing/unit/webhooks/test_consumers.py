@@ -1,4 +1,4 @@
-"""What the daemon of the release before has taken of the events."""
+"""The events that the daemon of the release before has taken."""
 
 from __future__ import annotations
 
