@@ -201,7 +201,7 @@ def test_a_repository_that_was_made_under_the_log_is_not_adopted_by_a_push(
     said = site.push(code=255)
     assert "its store has 1 changesets, and its push log has no record" in said
     assert not site.log().exists()
-    # An operator adopts all other repositories at once, and answers for this one by its name.
+    # `--adopt` is refused for a repository that began with a log; `--accept` answers for it.
     assert "no log, and 1 changesets" in site.server("debugpushlog", "--adopt", code=1)
     site.server("debugpushlog", "--accept")
     site.push()

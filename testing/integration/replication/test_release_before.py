@@ -1,6 +1,6 @@
 """Files of the release before identities are understood by this one, or refused with the way out.
 
-`release_before.json` has the files that the code of that release wrote: messages of two pushes with
+`release_before.json` has the data that the code of that release wrote: messages of two pushes with
 their changegroups, and a push too large for a message; the registry, tokens, manifests and
 positions of its primary; and messages, state and requests of its mirrors and sessions. None of it
 names a repository by an identity, but for push logs.

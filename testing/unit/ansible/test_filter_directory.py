@@ -1,4 +1,4 @@
-"""The filters of the role `directory`: the inventory's people, as LDAP entries and differences."""
+"""The filters of the role `directory`: the inventory as LDAP entries, and the differences."""
 
 from __future__ import annotations
 

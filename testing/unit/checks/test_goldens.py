@@ -1,4 +1,4 @@
-"""Goldens: complete, without a secret, and a fair account of the files of a task."""
+"""Goldens: complete, without a secret, and a fair account of the files that a task writes."""
 
 from __future__ import annotations
 

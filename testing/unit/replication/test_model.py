@@ -105,7 +105,7 @@ class Replication(RuleBasedStateMachine):
     @precondition(lambda self: self.has_comparisons)
     @rule(after=st.integers(0, 3))
     def kill_the_applier_at_work(self, after: int) -> None:
-        """Records that a worker applied last, and no message of the job is acknowledged."""
+        """Records that a worker applied stay, and no message of the job is acknowledged."""
         job = self.mirror.scheduler.next_job(self.mirror.now)
         if job is not None:
             self.mirror.run(job, Kind.HOST, after)
