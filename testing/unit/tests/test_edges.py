@@ -134,9 +134,9 @@ def test_a_module_of_policies_chooses_the_stories_about_policies(file: str) -> N
     expected = stories | listed("selfservice/test_creation.py")
     assert expected <= chosen(f"hgfleet/policies/{file}", "integration")
     module = re.compile(rf"from hgfleet\.policies(\.| import .*\b){file.removesuffix('.py')}\b")
-    units = {
-        p.name for p in (ROOT / "testing/unit").glob("test_*.py") if module.search(p.read_text())
-    }
+    folder = ROOT / "testing/unit"
+    tests = folder.rglob("test_*.py")
+    units = {str(p.relative_to(folder)) for p in tests if module.search(p.read_text())}
     assert units <= chosen(f"hgfleet/policies/{file}", "unit")
 
 
