@@ -259,7 +259,7 @@ def test_a_session_ends_when_its_path_is_that_of_another_repository(site: Site) 
 
 
 def test_a_session_goes_on_when_its_repository_gets_its_identity(site: Site) -> None:
-    # Of a release before: the first `registry apply` gives it while sessions are open.
+    # A repository of a release before: `registry apply` gives the identity while sessions are open.
     session = site.open()
     site.identify(MINE, found=MINE)
     assert session.ask(b"heads") == b"0" * 40 + b"\n"

@@ -42,7 +42,7 @@ def test_a_former_repository_of_the_path_is_not_put_over_the_one_of_today(host: 
         assert described(found.folder) == described(running.path)
         assert identity.of(found.folder) == SECOND
         assert found.point.identity == SECOND
-    # By its identity, on an operator's word.
+    # The former repository, by its identity, on an operator's word.
     found = host.restore(Wanted("team/a", FIRST))
     assert described(found.folder) == former
     assert identity.of(found.folder) == FIRST

@@ -57,7 +57,7 @@ def test_a_withdrawal_does_not_wait_for_another_run(site: BundleSite) -> None:
         assert site.run(private)[0].busy
         assert site.published("project") == ()
         assert site.bundles() == [["other"]]
-        # And the command only withdraws.
+        # The command only withdraws as well.
         private = team_only(site, other)
         assert site.pipeline().withdraw([private, project], everything=True) == []
         assert site.bundles() == [[]]

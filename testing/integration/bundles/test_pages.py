@@ -112,7 +112,7 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
         patched.setattr(site.store, "put_page", refuse)
         assert run() == []
     assert "the page of main is old: connection refused" in site.said.getvalue()
-    # Nor are they made of half a registry.
+    # Pages are not made of half a registry either.
     site.change("one")
     pipeline = site.pipeline()
     pipeline.partial = True

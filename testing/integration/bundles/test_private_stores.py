@@ -47,7 +47,7 @@ def test_private_bundles_go_to_the_private_store_and_nowhere_else(closed: Bundle
     assert "secret" not in main.pages["index.html"].decode() + main.pages["bundles.json"].decode()
     assert list(store.pages) == ["closed.txt"]
 
-    # And a second run has nothing to do.
+    # A second run has nothing to do.
     again = closed.run(public, private, everything=True)
     assert [one.plan.action for one in again if one.plan] == [Action.KEEP, Action.KEEP]
     assert closed.pipeline().verify(private).error is None

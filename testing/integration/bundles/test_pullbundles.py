@@ -216,7 +216,7 @@ def test_a_repository_without_readers_has_no_pull_bundles(host: Host) -> None:
     host.repository = replace(host.repository, read=("staff",))
     host.run()
     assert all(path.stat().st_mode & 0o7777 == 0o640 for path in folder.iterdir())
-    # Nor has a repository that left the registry.
+    # A repository that left the registry has none either.
     other = replace(host.repository, path="other", identity=identity_of("other"))
     host.create("other")
     host.identify("other")

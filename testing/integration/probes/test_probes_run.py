@@ -39,7 +39,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def settings(site: Site) -> Iterator[Settings]:
-    """Of probes of the repository, which a real server serves."""
+    """Settings of probes of the repository, which a real server serves."""
     (site.root / "state").mkdir()
     (site.root / "scratch").mkdir()
     words = ["serve", "-a", "127.0.0.1", "-p", "0", "--print-url"]

@@ -181,7 +181,7 @@ def test_changesets_whose_bundle_is_missing_are_not_recorded_as_removed(
 def test_a_removal_completes_the_one_before_it(pushed: PushlogSite) -> None:
     gone = killed(pushed, "taken")
     later = pushed.at_work("log", "-r", "desc('change other')", "-T", "{node}")
-    # By a process without the extension `recovery`: the changeset is back before it is named.
+    # A process without the extension `recovery` opens it: the changeset is back before it is named.
     pushed.server("debugpushlog", "--verify", code=1)
     pushed.server("debugstrip", "--no-backup", "0")
     first, second = pushed.records()[1:]

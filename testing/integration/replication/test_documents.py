@@ -201,7 +201,7 @@ def test_withdrawn_documents_leave(primary: Primary, mirror: Host, sync: Documen
     known_as = identity_of("team/tool")
     (primary.settings.manifests / f"{known_as}.manifest").unlink()
     (primary.settings.pull_bundles / known_as / "manifest").unlink()
-    # And documents that the release before left here.
+    # Documents that the release before left here leave, too.
     former = mirror.settings.manifests / "team/tool.manifest"
     former.parent.mkdir()
     former.write_text("https://s3/x BUNDLESPEC=zstd-v2\n")
@@ -392,7 +392,7 @@ def test_a_repository_of_the_inventory_gets_its_identity(
     sync.run()
     assert identity.of(mirror.path("tool")) == IDENTITY
     assert identity.of(mirror.path("other")) == "9f" * 16
-    # And with it the links to its bundles, before the next `registry apply` on the mirror.
+    # The links to its bundles are there, before the next `registry apply` on the mirror.
     link = mirror.path("tool") / ".hg/pullbundles"
     assert link.readlink() == mirror.settings.pull_bundles / IDENTITY
     assert mirror.hg_in("other", "log") == ""

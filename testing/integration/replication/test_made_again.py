@@ -34,7 +34,7 @@ BEFORE = 3
 
 
 def record(primary: Primary) -> Record:
-    # Of a push after the start of the relay, which has an event.
+    # The time is after the start of the relay, so the push has an event.
     return primary.record(PATH, time=2_000_000_000_000)
 
 

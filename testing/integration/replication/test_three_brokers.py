@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("broker1.example.org", "broker2.example.org", "broker3.example.org")
 REFUSED_ROUTE: Final = "Router connection closed: Authentication Failure"
-"""Of the log of a broker."""
+"""A line of a broker's log."""
 
 
 def member(folder: Path, name: str, tls: Path, routes: Sequence[int]) -> Broker:

@@ -65,7 +65,7 @@ class SelfserviceSite(site.Site):
     def __init__(self, root: Path) -> None:
         super().__init__(root, HGRC)
         self.person_ids: dict[str, str] = {}
-        """Of people whose ids the directory of this host gives."""
+        """Ids of people in the directory of this host."""
         self.repos.mkdir()
         self.dynamic.parent.mkdir()
         self.declare()

@@ -62,7 +62,7 @@ def test_a_fork_of_a_private_repository_is_as_private(site: SelfserviceSite) -> 
     assert "cannot be public" in refused.stderr
     assert not (site.repos / "people/bob/q").exists()
     site.ok("bob", "repo fork staff/plans people/bob/r --read private")
-    # And so is a fork of the fork. Carol, who is in one of the groups, may not fork the second.
+    # A fork of the fork is as private. Carol, who is in one of the groups, may not fork the second.
     site.ok("carol", "repo fork people/bob/p people/carol/p")
     assert site.entries["people/carol/p"].read == ("staff", "sandbox")
     assert site.ssh_command("carol", "repo fork people/bob/r people/carol/r").stderr.startswith(

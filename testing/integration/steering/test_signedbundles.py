@@ -101,7 +101,7 @@ def test_a_history_is_signed_for_readers_of_its_repository_alone(
     assert site.told(command=command) == []
     (site.control / "store/identity").write_text(f"{OTHER}\n")
     assert site.told(command=command) == []
-    # Nor does a line make it an object of another repository.
+    # A line does not make it an object of another repository either.
     site.publish(replace(entry, identity=OTHER), replace(entry, identity=OTHER, private=False))
     assert site.told(command=command) == []
     # The repository itself is public now: its private bundles go, and no URL of them is signed.
@@ -175,7 +175,7 @@ def test_without_a_key_lines_of_private_stores_are_left_out(site: SignedSite) ->
     assert site.told() == []
     file.mkdir()  # the superuser may read everything but this
     assert site.told() == []
-    # And a client clones from the server.
+    # A client clones from the server.
     site.hg_in(REPOSITORY, "commit", "-mx")
     site.publish(site.entry())
     assert "clone bundle" not in site.clone("clone")

@@ -20,10 +20,10 @@ REPOSITORY: Final = "team/hostile"
 HOSTILE: Final = f"/{REPOSITORY}"
 
 MEMORY: Final = 64 * 2**20
-"""Of a request, in bytes."""
+"""Memory of a request, in bytes."""
 
 TIMES: Final = (FAR, 2**31, -(2**31), -315_619_200, 0)
-"""Of changesets, in seconds: out of the range of a format, and 1960-01-01, which clients make."""
+"""Times of changesets (s): out of the range of a format, and 1960-01-01, which clients make."""
 
 _COMMIT: Final = """
 import sys

@@ -129,7 +129,7 @@ def test_hgweb_knows_whether_it_has_begun_an_answer() -> None:
 
 
 def test_core_finds_the_working_copy_where_it_is_hidden() -> None:
-    """By these two functions of `scmutil`, which the symbols of a revset use, too."""
+    """It does so in these two functions of `scmutil`, which the symbols of a revset use, too."""
     by_name = inspect.getsource(scmutil.revsymbol._origfunc)
     assert "except error.WdirUnsupported:\n        return repo[None]" in by_name
     assert "resolvehexnodeidprefix(repo, symbol)" in by_name

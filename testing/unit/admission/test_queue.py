@@ -1,4 +1,4 @@
-"""Who is served a clone, who waits and who is refused; and the queue of a host."""
+"""Clones that are served, that wait and that are refused; and the queue of a host."""
 
 from __future__ import annotations
 

@@ -100,16 +100,16 @@ DAY = 86400.0
     [
         ({"known_hosts": 0.0}, "begin", 0),
         ({}, "begin", 0),
-        # Made and not published: the run broke off.
+        # The new key was made and not published: the run broke off.
         ({"next_rsa": 5.0, "known_hosts": 4.0}, "begin", 0),
         ({"next_rsa": 5.0}, "begin", 0),
-        # Published at 10 days.
+        # The new key was published at 10 days.
         ({"next_rsa": 9 * DAY, "known_hosts": 10 * DAY}, "wait", 4),
         ({"next_rsa": 9 * DAY, "known_hosts": 6.5 * DAY + 9 * DAY}, "wait", 10),
         ({"next_rsa": DAY, "known_hosts": 6 * DAY}, "finish", 0),
-        # The public half was not moved any more.
+        # The run broke off before it moved the public half.
         ({"next_rsa.pub": DAY, "known_hosts": 19 * DAY}, "finish", 0),
-        # Of the other type.
+        # Only a key of the other type is there.
         ({"next_ed25519": DAY, "known_hosts": 2 * DAY}, "begin", 0),
     ],
 )

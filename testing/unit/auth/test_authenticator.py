@@ -264,7 +264,7 @@ def test_a_secret_that_was_right_once_is_throttled_for_itself_alone(site: Site, 
         assert isinstance(site.ask("alice", of_alice), Person)
     assert isinstance(site.ask("alice", "wonder"), Person)
     assert site.ask("bob", secret, "192.0.2.8") == Refused()
-    # Who is enabled again is let in at once: a right token is never throttled.
+    # A person who is enabled again is let in at once: a right token is never throttled.
     site.passwords["bob"] = "builder"
     site.now += authenticator.PERSON_S + 0.01
     if kind == "disabled token":

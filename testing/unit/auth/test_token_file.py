@@ -58,7 +58,7 @@ def test_a_later_person_of_the_name_has_no_tokens_of_the_former_one() -> None:
     assert len(tokens.of_owner(kept, former, NOW)) == tokens.MOST_TOKENS
     with pytest.raises(UsageError, match="no such token"):
         tokens.revoke(kept, today, identity)
-    # Nor do they count for the limit.
+    # The former person's tokens do not count for the limit either.
     kept, identity, _ = tokens.create(kept, today, "CI", 1, NOW)
     assert list(tokens.of_owner(kept, today, NOW)) == [identity]
 

@@ -90,7 +90,7 @@ def test_a_drill_of_a_former_repository_of_the_path_proves_nothing() -> None:
     one, other = {"identity": "a" * 32}, {"identity": "b" * 32}
     assert exposure.drill_of(one, one | {"time": 1}) == one | {"time": 1}
     assert exposure.drill_of(one, other) is None
-    # Of a release before.
+    # A drill of a release before has no identity.
     assert exposure.drill_of(one, {"time": 1}) == {"time": 1}
     assert exposure.drill_of({}, {"time": 1}) == {"time": 1}
     assert exposure.drill_of(None, other) == other

@@ -26,7 +26,7 @@ def test_the_newest_backup_with_a_changeset_is_chosen() -> None:
     assert chosen is not None
     snapshot, repositories, limit = chosen
     assert (snapshot.id, repositories) == ("12:00", ["a", "b"])
-    # Of a repository too, no backup of the blank host is taken.
+    # A restore of a single repository does not take a backup of the blank host either.
     snapshots = [one for one, _ in (*BLANK, GOOD)]
     assert [one.id for one in candidates(snapshots, "", limit)] == ["12:00"]
 

@@ -34,7 +34,7 @@ def snapshot(begin: str, end: str | None) -> dict[str, Any]:
         (["11:50:00"], [("11:51:00", "11:52:00"), ("11:40:01", "11:46:00")], []),
         # Killed, and stale.
         (["11:29:59"], [("10:00:00", "10:01:00")], []),
-        # Of a restic that does not record the end.
+        # Snapshots of a restic that does not record the end.
         (["11:50:00", "11:50:03"], [("11:50:01", None)], ["11:50:03"]),
     ],
 )

@@ -61,7 +61,7 @@ def test_an_entry_is_for_one_repository_and_its_readers() -> None:
     assert not is_publishable(private, PUBLIC)
     assert not is_publishable(entry, PRIVATE)
     assert not is_publishable(entry, replace(PUBLIC, identity=OTHER))
-    # Of the release before, and of a host without identities.
+    # An entry of the release before, also on a host without identities.
     assert not is_publishable(replace(entry, identity=""), PUBLIC)
     assert not is_publishable(replace(entry, identity=""), replace(PUBLIC, identity=""))
 

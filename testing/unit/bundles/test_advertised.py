@@ -36,7 +36,7 @@ def line(key: str = MINE, *attributes: str) -> bytes:
         # The readers changed since it was published.
         (line(MINE, f"identity={MINE}", "private=yes"), True, FOR_OTHERS),
         (line(MINE, f"identity={MINE}"), False, FOR_OTHERS),
-        # Of another repository: by its line, by its object, or by both.
+        # The bundle of another repository: by its line, by its object, or by both.
         (line(MINE, f"identity={OTHER}"), True, FOREIGN),
         (line(OTHER, f"identity={MINE}"), True, FOREIGN),
         (line(OTHER, f"identity={OTHER}"), True, FOREIGN),

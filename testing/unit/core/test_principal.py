@@ -27,7 +27,7 @@ class Thing(NamedTuple):
         (Thing("bob", FORMER), TODAY, False),
         # A directory that does not tell who it is.
         (Thing("bob", FORMER), "", False),
-        # Of a release before.
+        # A thing of a release before.
         (Thing("bob"), TODAY, True),
         (Thing("bob"), "", True),
         (Thing("bob", created="2001-01-01T00:00:00Z"), TODAY, False),
@@ -36,7 +36,7 @@ class Thing(NamedTuple):
         (Thing("bob", created=""), TODAY, True),
         (Thing("carol"), TODAY, False),
         (Thing("carol", TODAY), TODAY, False),
-        # Of the inventory.
+        # A thing of the inventory.
         (Thing(None), "", False),
     ],
 )

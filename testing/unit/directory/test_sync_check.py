@@ -260,7 +260,7 @@ def test_what_a_check_leaves_is_what_the_next_one_finds(tmp_path: Path) -> None:
     left = Memory("lagging", NEW, 12.5, NEW["000"], 11.5)
     sync_cli.save_memory(path, left)
     assert sync_cli.load_memory(path) == left
-    # Of the release before.
+    # A file of the release before.
     Path(path).write_text('{"state": "in-sync", "missing": null, "since": 0.0}')
     assert sync_cli.load_memory(path) == Memory("in-sync")
     Path(path).write_text("{")

@@ -44,7 +44,7 @@ def test_a_listed_file_is_one_of_the_store() -> None:
 def test_a_new_revision_is_listed() -> None:
     assert found([], CHANGED) == [(OMITTED, b"x")]
     assert found([b"y"], Difference({}, {b"x": A})) == [(OMITTED, b"x")]
-    # Who removes a file brings no revision.
+    # A changeset that removes a file brings no revision.
     assert found([], REMOVED) == []
 
 

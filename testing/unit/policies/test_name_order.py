@@ -75,7 +75,7 @@ def test_another_order_of_core_is_noticed(old: str, new: str) -> None:
 
 
 def test_bookmarks_tags_and_branches_are_the_spaces_of_names() -> None:
-    # Of another space that core asks before branches, a rule about branches knows nothing.
+    # A rule about branches does not know names of another space that core asks before branches.
     assert [name for name, _ in namespaces.namespaces().items()] == [
         *(b"bookmarks", b"tags", b"branches")
     ]

@@ -269,7 +269,7 @@ def test_a_new_epoch_begins_a_term_without_a_change(file: Path) -> None:
     for epoch, version in ((1, (1, 1)), (2, (2, 2)), (2, (2, 2))):
         dynamic_update.renew(file, _epoch(file, epoch))
         assert _version(file) == version
-    # Of a host that has lost its epoch.
+    # The host has lost its epoch.
     written(file, people__bob__y=BOB)
     assert _version(file) == (2, 3)
 

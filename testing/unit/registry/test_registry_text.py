@@ -96,7 +96,7 @@ def test_a_text_of_another_writer_is_encoded_as_a_whole(
     if touch == "text":
         file.write_text(json.dumps(json.loads(file.read_bytes()), indent=1))
     elif touch == "note":
-        # Of a release with another layout, or of a release without notes.
+        # A note of a release with another layout.
         seen.write_text(seen.read_text().replace(registry_text.LAYOUT, "layout-0"))
     else:
         seen.write_text("")

@@ -15,7 +15,7 @@ def test_a_note_leads_to_the_newest_path() -> None:
     notes = renames.with_rename({}, "a/x", Rename("a/y", "bob", "1"))
     notes = renames.with_rename(notes, "a/y", Rename("a/z", "bob", "2"))
     assert {old: note["to"] for old, note in notes.items()} == {"a/x": "a/z", "a/y": "a/z"}
-    # And back: no path leads to itself.
+    # The repository is renamed back: no path leads to itself.
     notes = renames.with_rename(notes, "a/z", Rename("a/x", "bob", "3"))
     assert {old: note["to"] for old, note in notes.items()} == {"a/y": "a/x", "a/z": "a/x"}
 

@@ -206,7 +206,7 @@ def test_a_damaged_file_takes_nothing_of_the_inventory_away(file: Path, content:
     assert list(effective(file, complaints).repositories) == ["hgfleet", "team/plans"]
     assert len(complaints) == 1
     assert str(file) in complaints[0]
-    # And no command overwrites a file that an operator may still repair.
+    # No command overwrites a file that an operator may still repair.
     with pytest.raises(RegistryError), dynamic_update.update(file) as entries:
         entries["people/bob/x"] = BOB
     assert file.read_bytes() == content

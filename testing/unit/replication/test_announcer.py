@@ -202,7 +202,7 @@ def test_pushes_after_a_loss_have_events_and_names_of_their_own(
     made: Any = Announcer
     one = made(settings, positions, broker, shown, members, served, lambda *_, **__: None)
     if is_known:
-        # Of a relay that was killed after the lift.
+        # A relay that was killed after the lift left this position.
         positions.announce(ID, Tip())
     shown.published(ID, len(after), hashes[-1])
     one.published(ID, len(after), hashes[-1])

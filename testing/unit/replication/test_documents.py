@@ -23,7 +23,7 @@ MANIFEST = f"manifests/{MINE}.manifest"
         (MANIFEST, Kind.MANIFEST),
         (CHAIN, Kind.CHAIN),
         (LINK, Kind.LINK),
-        # Of the release before.
+        # Names of the release before.
         ("manifests/team/tool.manifest", Kind.FORMER),
         ("manifests/a.manifest", Kind.FORMER),
         ("pullbundles/team+tool/manifest", Kind.FORMER),

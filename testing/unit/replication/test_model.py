@@ -24,7 +24,7 @@ FAULTS = (
     *(Kind.CORRUPTION, Kind.POISON),
 )
 ROUNDS = 40
-"""Of deliveries and work; each round is long enough for every delay between tries."""
+"""Rounds of deliveries and work; each is long enough for every delay between tries."""
 
 repositories = st.integers(0, REPOSITORIES - 1)
 

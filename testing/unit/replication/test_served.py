@@ -93,7 +93,7 @@ def test_a_folder_that_is_not_the_repository_of_its_entry_is_no_place(host: Host
 
 
 def test_where_the_registry_names_no_identity_the_folder_does(host: Host) -> None:
-    """Of a release before, or while the registry of people is damaged."""
+    """The registry is from a release before, or the registry of people is damaged."""
     host.declare("file", "log", "none", "named")
     host.folder("file", A)
     heads = Heads(digest=Heads.digest_of(()))

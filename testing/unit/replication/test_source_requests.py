@@ -26,7 +26,7 @@ ONE = "7d" * 16
         ("GET", f"/v1/log?repository={ONE}", Request("log", ONE)),
         ("GET", f"/v1/state?repository={ONE}&full=1", Request("state", ONE, full=True)),
         ("POST", f"/v1/changesets?repository={ONE}", Request("changesets", ONE)),
-        # Of a mirror of the release before.
+        # A request of a mirror of the release before.
         ("GET", "/v1/log?path=a%2Fb&after=3", Request("log", path="a/b", after=3)),
         ("POST", "/v1/changesets?path=a", Request("changesets", path="a")),
         ("GET", "/v1/registry", Request("registry")),

@@ -80,7 +80,7 @@ def test_the_state_of_a_primary_is_a_table() -> None:
             "tokens: refused: generation 1.1 of the primary is older; `hgfleet replication begin-",
         ),
         ({"aside": {"aside-7d": ["a/b", "it is lost"]}}, "a/b: set aside: it is lost"),
-        # Of the release before.
+        # A state of the release before.
         ({"parked": {"a/b": "poison"}}, "a/b: parked: poison; `hgfleet replication resync a/b`"),
     ],
 )

@@ -21,7 +21,7 @@ MADE = "2026-01-01T00:00:00Z"
 FORMER = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 TODAY = "b862b310-7ccc-103e-8a1f-1b0c5d2e3f40"
 LATER = "b862b310-7ccc-1041-8a1f-1b0c5d2e3f40"
-"""Of a person whose entry in the directory was made after the repositories below."""
+"""The id of a person whose directory entry was made after the repositories below."""
 
 
 class Site:

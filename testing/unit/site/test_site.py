@@ -69,7 +69,7 @@ def test_a_site_without_a_broker_is_not_asked_for_replication() -> None:
     alone = site.tests_of(replace(mirrored, brokers=[]))
     assert "testing/roles/test_replication.py" not in alone
     assert "testing/site/test_no_broker.py" in alone
-    # Of a host that has no part in replication anyway, nothing is asked.
+    # A host without a part in replication is not tested for replication.
     proxy = site.tests_of(replace(PROXY, brokers=[]))
     assert not {name for name in proxy if "replication" in name or "broker" in name}
     assert all((ROOT / name).exists() for name in [*alone, *proxy])

@@ -174,5 +174,5 @@ def test_programs_are_installed_for_the_tests_that_start_them(
         tiers.bootstrap, "ensure_debian_packages", lambda names, _reason: asked.append(names)
     )
     tiers.set_up(tier, only)
-    # By a single call: each call reads all lists of packages.
+    # A single call, because each call reads all lists of packages.
     assert asked == ([installed] if installed else [])
