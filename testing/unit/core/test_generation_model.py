@@ -95,7 +95,7 @@ class Documents(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_refused())
     @rule()
     def change_by_hand(self) -> None:
-        """An operator or a release before drops the generation, and with it the sign of its age."""
+        """Change by hand, or by a release before, which drops the generation."""
         changes = (*self.text.changes, f"hand {next(self.count)}")
         digest = generation.digest(repr(changes).encode())
         is_kept = next(self.count) % 2

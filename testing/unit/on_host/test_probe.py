@@ -101,7 +101,7 @@ PUSHED = {
     f"/r?cmd=known&nodes={HEAD}": b"1",
     f"/r?cmd=known&nodes={NEWER}": b"1",
 }
-"""Answers of a host and of the primary after a push that came after the primary's heads."""
+"""Answers of a host and of the primary, after a push since the primary was asked for heads."""
 
 
 def test_a_push_since_the_primary_was_read_is_no_wrong_data(web: Web) -> None:
