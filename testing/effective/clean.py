@@ -17,11 +17,11 @@ _DEBIAN_SCHEMA: Final = re.compile(r"^dn: cn=\{\d+\}(core|cosine|nis|inetorgpers
 _CREDENTIALS: Final = re.compile(r'(credentials=)"?[^"\s]+"?|(olcRootPW:: ?)\S+')
 _TABLE: Final = re.compile(r"^table (\S+ \S+) \{\n.*?^\}\n?", re.MULTILINE | re.DOTALL)
 _ENGINE_TABLES: Final = ("ip nat", "ip6 nat")
-"""Of the container engine: its own resolver."""
+"""Tables of the container engine, for its own resolver."""
 
 
 def ldif(text: str) -> str:
-    """Return entries without their histories; of the schemas of Debian's package, the name."""
+    """Return entries without their histories, and Debian's schemas by their names only."""
     found = []
     for entry in _RUN.sub("", text).strip().split("\n\n"):
         name, *attributes = _CREDENTIALS.sub(r"\1\2<secret>", entry).splitlines()
@@ -37,7 +37,7 @@ def own_tables(text: str) -> str:
 
 
 def differing_sections(text: str) -> str:
-    """Return the first section, and of each further one the lines that the first has not."""
+    """Return the first section, and the lines of further sections that the first does not have."""
     first, *further = text.strip().split("\n\n")
     same = set(first.splitlines())
     cut = ["\n".join(line for line in one.splitlines() if line not in same) for one in further]
@@ -45,7 +45,7 @@ def differing_sections(text: str) -> str:
 
 
 def of_any_machine(text: str) -> str:
-    """Return settings of hg without the number that the role takes from the processors."""
+    """Return settings of hg without the number that the role derives from the processors."""
     return re.sub(r"(?m)^(hgfleet\.admission-slots)=\d+$", r"\1=<processors>", text.strip())
 
 

@@ -23,7 +23,7 @@ UNIT_PROPERTIES: Final = (
     *("IPAddressAllow", "IPAddressDeny", "KillMode", "Restart", "UnitFileState"),
 )
 """Whom a unit runs as and what it may touch. `SystemCallFilter` is the list of every call there;
-limits that a unit leaves alone come from the machine. Both are in the unit's own text."""
+limits that a unit does not set come from the machine. Both are in the unit's own text."""
 
 _UNITS: Final = rf"""
 systemctl list-unit-files --no-legend --plain --type=service,socket,timer,path \
@@ -47,7 +47,7 @@ class Part:
 
 PARTS: Final = {
     "sshd": Part("ssh", "/usr/sbin/sshd -T -f /etc/hgfleet/sshd_config | sort"),
-    # The second is for an account of the break-glass list, which is a Match block of its own.
+    # The second command is for a break-glass account, which has a Match block of its own.
     "sshd-administrators": Part(
         "ssh",
         "/usr/sbin/sshd -T | sort; echo; echo '=== for the user breakglass'; "

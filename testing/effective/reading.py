@@ -1,4 +1,4 @@
-"""Pages of the running cluster: what the programs of each host say, by PART.txt."""
+"""Pages of the running cluster: the output of the programs of each host, by PART.txt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE: Final = 4
 
 
 def values(env: Mapping[str, str], state: Path) -> dict[str, str]:
-    """Return names for the values of one cluster: its network, its ports and its secrets."""
+    """Return names for the values of a cluster: its network, its ports and its secrets."""
     found = {env["HGFLEET_CLUSTER_NETWORK"]: "network", env["HGFLEET_CLUSTER_NAME"]: "cluster"}
     for name, value in env.items():
         if name.endswith("_PORT"):
