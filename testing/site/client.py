@@ -39,7 +39,7 @@ class Client:
     trusted: Path
 
     def context(self) -> ssl.SSLContext:
-        """Return what a client of today offers."""
+        """Return the TLS settings that a client of today offers."""
         return ssl.create_default_context(cafile=str(self.trusted))
 
     def handshake(self, entrance: Entrance, context: ssl.SSLContext) -> ssl.SSLSocket:

@@ -30,11 +30,11 @@ RULE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Machine:
-    """A host; `host`, `user`, `port` and `key` are those of Ansible, empty for the defaults.
+    """A host; `host`, `user`, `port` and `key` are Ansible's, empty for the defaults.
 
-    `address` is its address for other hosts and clients, `rules` are those of its firewall.
+    `address` is its address for other hosts and clients, `rules` are its firewall's rules.
     `redirect_host` is the host in the redirect to HTTPS, None where the inventory does not set it.
-    `brokers` are those of the site, `admin_accounts` the break-glass accounts.
+    `brokers` are the brokers of the site, `admin_accounts` the break-glass accounts.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Entrance:
 def read(output: str) -> list[Machine]:
     """Read the output of addresses.yml through the callback ansible.posix.json.
 
-    Raises ValueError for another output. A host that does not answer has the port of the inventory.
+    Raises ValueError for any other output. A host that does not answer gets the inventory's port.
     """
     plays = json.loads(output[output.index("{") :])["plays"]
     found: dict[str, dict[str, object]] = {}
@@ -93,7 +93,7 @@ def read(output: str) -> list[Machine]:
 
 
 def save(machines: Sequence[Machine], path: Path) -> None:
-    """Write machines to a file for the owner alone."""
+    """Write machines to a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.write_text(json.dumps([asdict(one) for one in machines]))
@@ -105,7 +105,7 @@ def load(path: Path) -> list[Machine]:
 
 
 def this() -> Machine | None:
-    """Return the host that the tests of this process are about; None if it is of no site."""
+    """Return the host that this process tests; None if it belongs to no site."""
     record, name = os.environ.get("HGFLEET_SITE"), os.environ.get("HGFLEET_SITE_HOST")
     if not record or not name:
         return None
@@ -123,9 +123,9 @@ def redirect(machine: Machine, asked: str) -> str:
 
 
 def accounts_problem(found: Sequence[str], machine: Machine | None) -> str:
-    """Return what is wrong with the break-glass accounts of a host, empty if nothing is.
+    """Return the problem with the break-glass accounts of a host, empty if there is none.
 
-    A host of no site has one at least, for the tests of such accounts.
+    A host of no site has at least one break-glass account, for the tests of such accounts.
     """
     if machine is None:
         return "" if found else "no break-glass account: nobody enters when the service is down"
@@ -148,13 +148,13 @@ def connection(machine: Machine) -> list[str]:
         options.append("--sudo")
     if machine.key:
         options.append(f"--ssh-identity-file={machine.key}")
-    # testinfra joins them into the command line of a shell.
+    # testinfra joins the arguments into the command line of a shell.
     args = shlex.join(["-o", "BatchMode=yes", *shlex.split(machine.ssh_args)])
     return [*options, f"--ssh-extra-args={args}"]
 
 
 def entrances(machines: Sequence[Machine]) -> list[Entrance]:
-    """Return where clients enter: each proxy, or without one the public URL."""
+    """Return where clients enter: each proxy, or the public URL of a site without proxies."""
     public = urlsplit(next((one.public_url for one in machines if one.public_url), ""))
     proxies = [one for one in machines if "proxy" in one.groups]
     if proxies:

@@ -1,7 +1,7 @@
 """pytest on a deployed site, by `./run-tests site:INVENTORY`: no test changes a host.
 
-It connects as Ansible does, and passes over the tests that are marked as changing a host or as
-needing the key of a person; each of them is among the skipped ones, with the reason.
+The plugin connects as Ansible does. It skips the tests that are marked as changing a host or as
+needing the key of a person, and reports the reason of each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEFT_OUT: Final = {
     "disruptive": "it stops a part of the host",
     "person": "it needs the key of a person",
 }
-"""Markers of tests that a site is spared, and the reasons."""
+"""Markers of tests that do not run on a site, and the reasons."""
 
 PASSWORD: Final = "ANSIBLE_BECOME_PASSWORD_FILE"
 SHELL: Final = 'script=$(cat); exec </dev/null; eval "$script"'
@@ -40,10 +40,11 @@ SOCKETS: Final = pytest.StashKey[str]()
 
 
 class Ssh(SshBackend):  # type: ignore[misc]  # published without types
-    """SSH as Ansible makes it. Commands come through the standard input.
+    """SSH connections as Ansible makes them. Commands come through the standard input.
 
     sudo writes its command line to the journal, and some commands of tests have secrets. A password
-    that sudo asks for is the first line. The status comes with the errors: ssh has its own 255.
+    that sudo asks for is the first line. The status comes at the end of stderr, because ssh itself
+    exits with 255 for its own errors.
     """
 
     # testinfra (10.2) does not hand its option --ssh-extra-args on to the backend.
@@ -55,7 +56,7 @@ class Ssh(SshBackend):  # type: ignore[misc]  # published without types
         self.ssh_extra_args = self.arguments
 
     def run(self, command: str, *args: str, **_: object) -> testinfra.backend.base.CommandResult:
-        """Run a command, as root where the account is another one."""
+        """Run a command, with sudo where the account is not root."""
         asks = "-k -S -p ''" if self.password else "-n"
         sudo = f"sudo {asks} -u root " if self.sudo else ""
         remote = f"{sudo}/bin/sh -c {shlex.quote(SHELL)}; printf '{STATUS.decode()}%s' $? >&2"
@@ -72,7 +73,7 @@ class Ssh(SshBackend):  # type: ignore[misc]  # published without types
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Share one connection per host."""
+    """Share a connection per host."""
     if config.option.hosts and config.option.hosts.startswith("ssh://"):
         config.stash[SOCKETS] = tempfile.mkdtemp(prefix="hgfleet-site-")
         shared = "-o ControlMaster=auto -o ControlPersist=60s -o ControlPath="
@@ -81,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def password_of(file: Path) -> bytes:
-    """Return the line that a password file has, or prints where it is a program, as in Ansible."""
+    """Return the line in a password file, or a program's output, as Ansible does."""
     if os.access(file, os.X_OK):
         return (
             subprocess.run([str(file)], stdout=subprocess.PIPE, check=True).stdout.strip() + b"\n"
@@ -90,7 +91,7 @@ def password_of(file: Path) -> bytes:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Forget the shared connection, which ends by itself."""
+    """Remove the folder of the shared connection, which ends by itself."""
     if SOCKETS in config.stash:
         shutil.rmtree(config.stash[SOCKETS], ignore_errors=True)
 
@@ -123,7 +124,7 @@ def problem_of(host: testinfra.host.Host) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pass over the tests that a site is spared."""
+    """Skip the tests that do not run on a site."""
     for item in items:
         reasons = [why for marker, why in LEFT_OUT.items() if item.get_closest_marker(marker)]
         if reasons:

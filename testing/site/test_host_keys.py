@@ -1,4 +1,4 @@
-"""The SSH service that clients meet is the one of the host, and lets no stranger in."""
+"""Clients meet the SSH service of the host itself, and it lets no stranger in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_clients_meet_the_host_keys_that_are_published(host: Host, here: Machine
     met = run([*words, here.address]).ok().stdout.splitlines()
     offered = {" ".join(line.split()[1:3]) for line in met if not line.startswith("#")}
     assert {line.split()[0] for line in offered} == {"ssh-ed25519", "ssh-rsa"}
-    # During a rotation, keys are published that are not in use yet.
+    # During a rotation, the host publishes keys before it uses them.
     assert offered <= published(host)
 
 

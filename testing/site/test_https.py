@@ -1,4 +1,4 @@
-"""Each entrance of a site as clients without an account meet it: health, pages, TLS, headers."""
+"""Each entrance of a site, for clients without an account: health, pages, TLS, headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from testing.site.machine import Entrance
 
 DAYS_LEFT: Final = 14
-"""A certificate that ends sooner has missed its renewal: a deploy renews 60 days before the end."""
+"""A certificate that expires sooner has missed its renewal: a deploy renews it 60 days before."""
 
 
 def test_a_healthy_web_host_answers(client: Client, each_entrance: Entrance) -> None:

@@ -1,4 +1,4 @@
-"""A site without a broker has no program of replication, and its pushes wait for no mirror."""
+"""A site without a broker runs no replication program, and its pushes wait for no mirror."""
 
 from __future__ import annotations
 

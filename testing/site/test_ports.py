@@ -1,4 +1,4 @@
-"""The ports of a host that this machine can connect to are those of the table of ports."""
+"""Exactly the ports that the table of ports opens to this machine accept its connections."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def seen_as(host: Host) -> str:
-    """Return the address of this machine as sshd of the host has it; empty without SSH."""
+    """Return the address of this machine as the host's sshd sees it; empty without SSH."""
     past_sudo = getattr(host.backend, "run_ssh", None)
     return str(past_sudo("echo $SSH_CONNECTION").stdout).partition(" ")[0] if past_sudo else ""
 
 
 def own_address(there: str) -> str:
-    """Return the address of this machine for a host; no packet is sent."""
+    """Return the address from which this machine reaches a host; no packet is sent."""
     family, kind, protocol, _, at = socket.getaddrinfo(there, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(at)

@@ -1,4 +1,4 @@
-"""Repositories as clients without an account have them: the public ones, from the object store."""
+"""Clients without an account see the public repositories and clone them from the object store."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 MOST_MANIFESTS: Final = 100
 CLONES: Final = 3
-"""Repositories of a sample, so that a site with thousands of them is verified in a minute."""
+"""Only a sample is cloned, so that a site with thousands of repositories takes a minute."""
 
 MOST_BYTES: Final = 200_000_000
-"""A repository whose bundle is larger is in no sample."""
+"""A repository with a larger bundle is in no sample."""
 
 Offers = dict[str, dict[str, int]]
 
@@ -94,7 +94,7 @@ def test_clones_come_from_bundles_and_are_complete(
         cloned = client.hg("clone", "--noupdate", f"{entrance.url}/{path}", place).ok()
         used = re.search(r"applying clone bundle from (\S+)", cloned.output)
         assert used, f"the server computed the clone of {path}:\n{cloned}"
-        # The order may have changed meanwhile, with the health of a store.
+        # The health of a store may have changed the order since then.
         assert used[1] in {*offers[path], *manifest(client, entrance, path)}
         client.hg("-R", place, "verify", "--quiet").ok()
         has = client.hg("-R", place, "log", "-r", "head()", "-T", "{node}\n").ok().stdout.split()
