@@ -24,7 +24,7 @@ _OF_ANY: Final = ("delete", "delete and make again", "give")
 _OF_PEOPLE: Final = ("token", "revoke", "exchange", "bind", "withdraw")
 CHANGES: Final = (
     *("create", "push", "rename", "readers", "archive", "restore", "fork", "publish"),
-    # What is dangerous together is rarely drawn together.
+    # Dangerous combinations are rarely drawn at random, so these sequences are drawn as a whole.
     *("readers and push", "readers and push", "move and make again", "publish and move"),
     *(*_OF_ANY, *_OF_PEOPLE),
 )

@@ -1,8 +1,8 @@
 """A primary whose people change repositories, with its answers to askers: for models of identities.
 
-The truth about who may read is kept apart from the decisions of the service: who made what, and for
-whom. Each change is at once in the registry and on the disk, and after it the answers of the
-primary, by the decisions of the service, are compared with the truth.
+The truth about who may read (who made which repository, and for whom) is kept apart from the
+decisions of the service. Each change takes effect at once in the registry and on the disk. Then the
+primary's answers, which the service decides, are compared with the truth.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ READS: Final[tuple[Read, ...]] = ("public", ("staff",), ())
 CREATED: Final = "2026-11-21T00:00:00Z"
 BEGIN: Final = datetime(2026, 11, 21, tzinfo=UTC).timestamp()
 STEP_S: Final = 7200.0
-"""Between two people of a name: more than clocks differ."""
+"""Time between two people of the same name: more than clocks differ."""
 
 STATIC: Final = model.build({}, {})
 STAFF: Final = Principal("ann", frozenset({"staff"}))
@@ -73,7 +73,7 @@ class Repository:
 
 
 class Host(NamedTuple):
-    """All that a host answers by; `lines` are those of all manifests that lie there."""
+    """All that decides the answers of a host; `lines` are the lines of all its manifests."""
 
     registry: bytes
     folders: Mapping[str, Repository]
@@ -83,7 +83,7 @@ class Host(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def parts_of(registry: bytes) -> Parts:
-    """Return a registry as each program has it."""
+    """Return a registry as each program reads it."""
     dynamic = parse_registry(registry, "a registry") if registry else NOTHING
     return Parts(merged(STATIC, dynamic), STATIC, dynamic)
 
@@ -106,7 +106,7 @@ def stores_of(repository: model.Repository) -> Stores:
 
 
 def stamp_of(now: float) -> str:
-    """Return a time as entries and tokens have it."""
+    """Return a time in the format of entries and tokens."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -118,22 +118,22 @@ class World:
         self.registry = Update(NOTHING).render()
         self.stream: list[PushMessage] = []
         self.shown: set[Seen] = set()
-        """All that it has ever shown to each asker."""
+        """All that the primary has ever shown to each asker."""
         self.now = BEGIN
         self._made = itertools.count(1)
         self.bob = entry_uuid(BEGIN - STEP_S, 0)
-        """The person id of who has the name today."""
+        """The person id of the person who has the name today."""
         self.made_by: dict[str, str] = {}
         """Person id, by identity of a repository, or id of a token."""
         self.tokens: dict[str, Token] = {}
         self.manifests: dict[str, tuple[Line, ...]] = {}
-        """By identity."""
+        """The lines of each manifest, by identity."""
         self.content: dict[str, tuple[str, int]] = {}
         """Identity, and number of the last push in it, by URL of an object."""
 
     @property
     def dynamic(self) -> Any:
-        """The registry of now."""
+        """The current registry."""
         return parts_of(self.registry).dynamic
 
     def in_service(self) -> list[str]:
@@ -147,7 +147,7 @@ class World:
         return [path for path, entry in entries.items() if entry.archived is not None]
 
     def repository(self, identity: str) -> model.Repository:
-        """Return a repository as the bundle jobs decide about it."""
+        """Return a repository in the form that the decisions of the bundle jobs take."""
         registry = parts_of(self.registry).registry
         path = registry.paths().get(identity)
         if path is not None:
@@ -158,12 +158,12 @@ class World:
     # --- answers of the primary ---
 
     def host(self) -> Host:
-        """Return all that the primary answers by."""
+        """Return all that decides the primary's answers."""
         lines = [line.line().encode() for found in self.manifests.values() for line in found]
         return Host(self.registry, self.folders, self.tokens, lines)
 
     def may(self, asker: str, path: str) -> bool:
-        """Whether an asker may read at a path. The truth, without a decision of the service."""
+        """Whether an asker may read at a path: the truth, without a decision of the service."""
         entry, identity = self.dynamic.repositories[path], self.folders[path].identity
         if entry.read == "public":
             return True
@@ -182,7 +182,7 @@ class World:
         registry = parts_of(host.registry).registry
         bob = Principal("bob", frozenset(), self.bob)
         askers: dict[str, Principal | None] = {"stranger": None, "staff": STAFF, self.bob: bob}
-        # The directory is asked, and answers for today, on each host.
+        # Each host asks the directory, which knows the people of today.
         today = datetime.fromtimestamp(self.now, UTC)
         for name, token in host.tokens.items():
             if token.is_valid(today) and bob.owns(token):
@@ -202,11 +202,11 @@ class World:
                     yield from ((asker, path, identity, n + 1) for n in range(number))
 
     def not_shown(self, seen: Iterable[Seen]) -> set[Seen]:
-        """Return the pushes that the primary has shown neither to that asker nor to strangers."""
+        """Return the pushes that the primary has never shown to that asker nor to strangers."""
         return {one for one in seen if not {one, ("stranger", *one[1:])} & self.shown}
 
     def note(self) -> None:
-        """Note all that each asker may see now; the primary's answers are no more than that."""
+        """Record all that each asker may see now, and check that the primary shows no more."""
         truth = set(self.truth())
         self.shown |= truth
         assert set(self.seen(self.host())) <= truth
@@ -221,7 +221,7 @@ class World:
         self.note()
 
     def create(self, path: str, read: Read, *, knows_ids: bool = True) -> None:
-        """Make a repository; a session of a release before knows no ids of people."""
+        """Make a repository; a session of the release before knows no person ids."""
         identity = f"{next(self._made):032x}"
         self.folders[path] = Repository(identity)
         self.made_by[identity] = self.bob
@@ -230,7 +230,7 @@ class World:
         self.change(lambda entries: entries.__setitem__(path, entry))
 
     def fork(self, path: str, new: str, asked: str | None) -> None:
-        """Copy a repository that its person may read, for no more readers."""
+        """Fork a repository that the person may read, for no more readers than it has."""
         source = parts_of(self.registry).registry.repositories[path]
         if not may_read(source, Principal("bob", frozenset(), self.bob)):
             return
@@ -334,7 +334,7 @@ class World:
     # --- bundle jobs ---
 
     def publish(self, path: str) -> None:
-        """Publish a bundle of all pushes of now."""
+        """Publish a bundle of all pushes so far."""
         found = self.folders[path]
         repository = self.repository(found.identity)
         if not found.log or not repository.bundles:

@@ -10,13 +10,13 @@ from controller.bootstrap import ROOT
 
 
 def module(path: str) -> Any:
-    """Return a file, by its path below the top of the repository, as a module of its own."""
+    """Load a file, by its path below the top of the repository, as a module of its own."""
     name = "loaded_" + path.removesuffix(".py").replace("/", "_")
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
-    # A dataclass looks its module up.
+    # A dataclass looks up its module in sys.modules.
     sys.modules[name] = found
     spec.loader.exec_module(found)
     return found

@@ -1,7 +1,7 @@
-"""How much longer this machine takes now than a quiet one: the factor of all deadlines of tests.
+"""The factor of all deadlines of tests: how much longer this machine takes than when it is quiet.
 
-A deadline is written for a quiet machine and multiplied by the factor. Two processors that others
-keep busy double the time of a test without a defect of the service.
+A deadline is written for a quiet machine and multiplied by the factor. Other work on both
+processors doubles the time of a test without a defect of the service.
 
 | when | measured |
 | --- | --- |
@@ -35,11 +35,11 @@ SLOWEST: Final = 6.0
 
 ROUNDS: Final = 150_000
 REFERENCE_SECONDS: Final = 0.1
-"""The workload takes less on a quiet processor of those on which the deadlines hold."""
+"""The workload takes less on a quiet processor of a machine on which the deadlines hold."""
 
 
 def work() -> float:
-    """Return the seconds, by the clock on the wall, of a fixed workload of the processor."""
+    """Return the wall time in seconds of a fixed workload of the processor."""
     began = time.perf_counter()
     digest = b""
     for number in range(ROUNDS):
@@ -55,13 +55,13 @@ def factor_of(seconds: float) -> float:
 def measure() -> float:
     """Return the factor of this moment.
 
-    The lesser of two workloads counts: another process that ends within one of them is no load.
+    The faster of two workloads counts: another process that ends during a workload is no load.
     """
     return factor_of(min(work(), work()))
 
 
 def given(text: str) -> float | None:
-    """Read a factor that the run hands on; None for anything else than a number from 1 to 6."""
+    """Read a factor that the run hands on; None for anything but a number from 1 to 6."""
     try:
         factor = float(text)
     except ValueError:

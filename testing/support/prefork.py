@@ -1,4 +1,4 @@
-"""An `hg` that starts in a fifth of the time: each command is a fork of a process that has core.
+"""An `hg` that starts five times as fast: each command is a fork of a process with core loaded.
 
     with prefork.running(folder, environment) as server:
         subprocess.run([server.program, "log"])
@@ -9,16 +9,15 @@
 `hg version` takes 0.16 s of CPU, nearly all of it imports of core; a story runs some 60 commands.
 The server imports core once and forks for each command, as Mercurial's own `chg` does. A command
 has the arguments, environment, working directory, umask and standard streams of its client, and
-loads its configuration, its extensions and hgfleet as ever: they are not imported before the fork,
+loads its configuration, its extensions and hgfleet as usual: they are not imported before the fork,
 except for the modules that a test names.
 
 `program` stands in for hg wherever a path is needed. `hg` and `python` start no client, which
 saves half of the time of a short command.
 
-The client gets the exit code, or the signal that ended the command. A client that ends takes its
-command along, as by SIGKILL; other signals are not passed on, so a test that sends them starts the
-real hg. An environment that Python or core reads as it starts (HGENCODING and the like) gets a
-real hg.
+The client gets the exit code, or the signal that ended the command. When a client ends, its command
+is killed, as by SIGKILL. Other signals are not passed on, so a test that sends them starts the real
+hg. An environment that Python or core reads as it starts (HGENCODING and the like) gets a real hg.
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ def running(
             cwd=TOP,
             env={**environment, "PYTHONPATH": str(TOP)},
             pass_fds=[listening.fileno()],
-            # Streams that cannot seek: core remembers that of them, also after a replacement.
+            # Streams that cannot seek: core remembers this even after it replaces a stream.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

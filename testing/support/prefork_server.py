@@ -39,10 +39,10 @@ class Request:
 
 
 def serve(listening: socket.socket, program: str) -> NoReturn:
-    """Fork for each command, for ever."""
+    """Fork for each command, until the process is killed."""
     for name in CORE:
         importlib.import_module(f"mercurial.{name}")
-    # A collection in a command would write to all pages, which it shares with the server.
+    # A garbage collection in a command would write to all pages that it shares with the server.
     gc.collect()
     gc.freeze()
     commands: dict[int, tuple[int, socket.socket]] = {}
@@ -91,7 +91,7 @@ def _after(
     *,
     has_ended: bool,
 ) -> None:
-    """Tell the client of the end of its command, or end the command whose client has ended."""
+    """Send the client the exit code of its command, or end the command if its client has ended."""
     process, connection = commands[pid]
     if not has_ended:
         events.unregister(connection)
@@ -108,7 +108,7 @@ def _after(
 
 
 def command(request: Request, program: str) -> NoReturn:
-    """Run one command as its client would; ends the process."""
+    """Run a command as its client would; ends the process."""
     code = 255
     try:
         for number, stream in enumerate(request.streams):

@@ -1,4 +1,4 @@
-"""Collects `.t` files for pytest: tests that read as a story, a sentence, a command, its output.
+"""Collects `.t` files for pytest: tests that read as a story of sentences, commands and outputs.
 
     python -m pytest -p testing.support.tfiles testing/integration
 
@@ -53,7 +53,7 @@ default-date = 0 0
 
 
 class MismatchError(Exception):
-    """The output was another one; the message is the difference."""
+    """The output differs from the expected output; the message is the difference."""
 
 
 @dataclass(slots=True)
@@ -89,13 +89,13 @@ def script_of(commands: Sequence[Command], salt: str) -> str:
     """Build the shell script: each command ends in a line with salt, number and exit code."""
     parts = []
     for number, command in enumerate(commands):
-        # A line break of its own, in case the output ends without one.
+        # A line break first, in case the output does not end with a line break.
         parts += [*command.script, f'echo "\n{salt} {number} $?"']
     return "\n".join(parts) + "\n"
 
 
 def outputs(text: str, salt: str, count: int) -> tuple[list[list[str]], int]:
-    """Split the output of the shell into that of each command; also how many ended."""
+    """Split the shell's output by command; also return how many commands ended."""
     result: list[list[str]] = [[] for _ in range(count)]
     current = 0
     for line in text.split("\n"):
@@ -114,7 +114,7 @@ def outputs(text: str, salt: str, count: int) -> tuple[list[list[str]], int]:
 
 
 def matches(expected: str, actual: str) -> bool:
-    """Whether a line of output is the expected one."""
+    """Whether a line of output is as expected."""
     if expected == actual:
         return True
     if expected.endswith(" (re)"):
@@ -122,7 +122,7 @@ def matches(expected: str, actual: str) -> bool:
     if expected.endswith(" (esc)"):
         return expected[:-6].encode().decode("unicode_escape") == actual
     if expected.endswith(" (glob)"):
-        # Only * and ? are special, and a backslash takes that away, as in Mercurial.
+        # Only * and ? are special, and a backslash escapes them, as in Mercurial.
         pattern = ""
         for token in re.findall(r"\\.|.", expected[:-7]):
             pattern += {"*": ".*", "?": "."}.get(token) or re.escape(token.removeprefix("\\"))
@@ -133,7 +133,7 @@ def matches(expected: str, actual: str) -> bool:
 def merge(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     """Return the output with every line that matches a pattern replaced by the pattern.
 
-    What is left to differ is then what a person has to look at.
+    The remaining differences are the lines that a person has to look at.
     """
     result = list(actual)
     matcher = difflib.SequenceMatcher(a=expected, b=actual, autojunk=False)
@@ -153,7 +153,7 @@ def merge(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
 
 
 def render(text: str, commands: Sequence[Command], found: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of the file as they would be with the output that was found."""
+    """Return the lines of the file as they would be with the actual output."""
     by_line = dict(zip((command.line for command in commands), found, strict=True))
     result: list[str] = []
     lines = text.splitlines()
@@ -166,7 +166,7 @@ def render(text: str, commands: Sequence[Command], found: Iterable[Sequence[str]
             result += lines[number : number + len(command.script) - 1]
             number += len(command.script) - 1
             result += [f"  {line}" for line in merge(command.expected, by_line[command.line])]
-            # Blank lines between two lines of output cannot be: output lines are indented.
+            # Output has no blank lines, since all lines of output are indented.
             while number < len(lines) and lines[number].startswith("  "):
                 if lines[number].startswith("  $ "):
                     break
@@ -175,7 +175,7 @@ def render(text: str, commands: Sequence[Command], found: Iterable[Sequence[str]
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """Return the environment of the shell: of the person who runs it only the way to programs."""
+    """Return the environment of the shell: only PATH comes from the person who runs the test."""
     (scratch / "hgrc").write_text(HGRC)
     (scratch / "tmp").mkdir()
     return {
@@ -202,7 +202,7 @@ def run(path: Path, scratch: Path) -> None:
     salt = f"salt-{uuid.uuid4().hex}"
     env = environment(scratch)
     env["TESTDIR"] = str(path.parent)
-    # In a file and not on stdin, where a command could read the rest of it.
+    # In a file and not on stdin, where a command could read the rest of the script.
     script = scratch / "script"
     script.write_text(script_of(commands, salt), "utf-8")
     programs = prefork.shared(env).program.parent
@@ -235,7 +235,7 @@ def run(path: Path, scratch: Path) -> None:
 
 
 class TFile(pytest.File):
-    """A `.t` file is one test."""
+    """A `.t` file, which is a single test."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Return the test."""
@@ -246,7 +246,7 @@ class TItem(pytest.Item):
     """Runs the file."""
 
     def runtest(self) -> None:
-        """Run it in a directory that goes away."""
+        """Run the file in a temporary directory."""
         with tempfile.TemporaryDirectory(prefix="t-") as scratch:
             run(self.path, Path(scratch))
 
