@@ -91,7 +91,6 @@ STILL_TO_COME: Final = {
     "hgfleet/replication": "one 11.2, that of 2.3, alone 1.4, beside 0.7, anew 1.0, meanwhile 0.6",
     "hgfleet/web": "one 11.8, that of 1.6, alone 0.8, beside 0.3, anew 0.2, meanwhile 0.3",
     "testing/bench": "one 12.4, that of 2.1, alone 1.3, beside 0.6, anew 0.2, meanwhile 0.5",
-    "testing/deploys": "one 7.1, that of 1.3",
     "testing/e2e": "one 10.8, that of 1.3, alone 1.1, beside 0.9, anew 0.4, meanwhile 0.9",
     "testing/faults": "one 8.3, that of 2.2, alone 0.6, beside 0.6, anew 0.6, meanwhile 0.8",
     "testing/roles": "one 11.2, that of 2.4, alone 2.0, beside 0.8",

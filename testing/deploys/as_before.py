@@ -1,15 +1,15 @@
 """Give the state of a host the form that the release before identities gave it.
 
 It runs on the host, as root, with the Python of its release; the units that write the state are
-stopped. It is what an update from that release finds: no repository and no person has an identity,
-but in push logs, and bundles have the names of paths.
+stopped. An update from that release finds this state: only push logs identify repositories, no
+person has an id, and bundles are named by paths.
 
 * the registry's entries, notes and tokens have no ids, and repositories no file of identity;
 * manifests are named by paths, and their lines name no identity; so are pull bundles;
 * the relay's positions are by path.
 
-Objects are moved on the host of the store (`MOVE`). It prints the identity of each repository, by
-its path.
+`MOVE` moves the objects on the host of the store. The program prints the identity of each
+repository, by its path.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ for bucket in data/bundles data/private metadata/bundles metadata/private; do
     fi
 done
 """
-"""Give the objects of a repository, on the host of the store, the keys of that release."""
+"""Give the objects of a repository the keys of that release, on the host of the store."""
 
 
 def below(root: Path, path: str) -> Path:
-    """Return the place of a path of a host below another root, for tests of this program."""
+    """Return the place of a host's path below another root, for tests of this program."""
     return root / path.lstrip("/")
 
 
 def make_folders(above: Path, folder: Path) -> None:
-    """Make a folder and those above it, for the owner of the first one."""
+    """Make a folder and the missing folders above it, with the owner and mode of `above`."""
     if not folder.exists():
         make_folders(above, folder.parent)
         folder.mkdir()
@@ -67,7 +67,7 @@ def strip_registry(file: Path) -> dict[str, Any]:
         note.pop("owner_id", None)
     for name in ("identities", "purged"):
         after.pop(name, None)
-    # In place: owner and mode stay.
+    # Written in place, so that owner and mode stay.
     file.write_text(json.dumps(after), "utf-8")
     return before
 
@@ -125,7 +125,7 @@ def strip_positions(file: Path, by_identity: dict[str, str]) -> None:
 
 
 def main(root: Path = ROOT) -> dict[str, str]:
-    """Do all of it on this host; return the identity of each repository by its path."""
+    """Convert the state of this host; return the identity of each repository by its path."""
     dynamic = below(root, paths.DYNAMIC)
     before = strip_registry(dynamic)
     strip_tokens(dynamic.parent / "tokens/tokens.json")

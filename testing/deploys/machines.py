@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 ACCOUNT: Final = "deploy"
 ADMIN_PORTS: Final = (22, 2222)
-"""Where the administrators' sshd answers: before the first deploy, and after it."""
+"""The ports of the administrators' sshd: before the first deploy, and after it."""
 
-# Each machine makes host keys of its own, as an installation does.
+# Each machine makes its own host keys, as an installation does.
 PREPARE: Final = f"""
 rm -f /etc/ssh/ssh_host_*
 ssh-keygen -q -A
@@ -35,7 +35,7 @@ cat /etc/ssh/ssh_host_ed25519_key.pub
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines of one inventory: containers on a network, which has the same name."""
+    """The machines of an inventory: containers on a network of the same name."""
 
     name: str
     network: str  # the first three numbers of a /24, such as 10.215.7
@@ -46,7 +46,7 @@ class Machines:
         return f"{self.name}-{host}"
 
     def start(self, image: str, hosts: Sequence[str]) -> None:
-        """Make the machines anew from an image and wait until they have booted."""
+        """Replace the machines by new containers of an image, and wait until they have booted."""
         self.remove()
         inotify.ensure(len(hosts))
         extra = {
@@ -64,7 +64,7 @@ class Machines:
         )
 
     def prepare(self, hosts: Iterable[str], public_key: str) -> dict[str, str]:
-        """Let the account in with a key; return the public host key of each machine."""
+        """Create the account with a public key; return the public host key of each machine."""
         found = {}
         for host in hosts:
             said = run(
@@ -76,7 +76,7 @@ class Machines:
         return found
 
     def started(self) -> list[str]:
-        """Return the hosts that have a machine, also where the inventory no longer names them."""
+        """Return the hosts that have a machine, even if the inventory no longer names them."""
         label = f"label=hgfleet.cluster={self.name}"
         shown = ["--filter", label, "--format", '{{.Label "hgfleet.host"}}']
         return sorted(run(["docker", "ps", *shown], what="Listing machines").split())

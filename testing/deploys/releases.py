@@ -1,4 +1,4 @@
-"""Releases for tests of ./deploy: the one of this checkout again, under another version."""
+"""Releases for tests of ./deploy: the release of this checkout under another version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def second_release(first: Path, folder: Path, name: str, change: str = "") -> Pa
     `change` is a shell script that runs in its folder.
     """
     old = version_of(first)
-    # The version is in compiled files too, whose strings have a fixed length.
+    # Compiled files contain the version too, as strings of a fixed length.
     version = f"{old[: -len(name) - 1]}-{name}"
     target = folder / f"hgfleet-{version}.tar.gz"
     with bootstrap.scratch_folder() as scratch:
@@ -35,5 +35,5 @@ def second_release(first: Path, folder: Path, name: str, change: str = "") -> Pa
 
 
 def version_of(archive: Path) -> str:
-    """Return the version of the release in an archive, from its name."""
+    """Return the version of the release in an archive, from the archive's name."""
     return archive.name.removeprefix("hgfleet-").removesuffix(".tar.gz")

@@ -59,7 +59,7 @@ class Site:
             "group_vars/all/base.yml",
             lambda text: re.sub(r"(?m)^(base_tls_ca_folder: ).*", rf"\1{folder}/ca", text),
         )
-        # Clients of the tests know no name of the site: the addresses are in the certificates too.
+        # The tests' clients use addresses, not names, so the certificates have these too.
         store = site.variables("objectstore")["base_address"]
         site.edit(
             "group_vars/all/bundles.yml",
@@ -166,14 +166,14 @@ class Site:
     # --- the commands of an operator ---
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of an operator's shell, with nothing of this repository's."""
+        """Return the environment of an operator's shell, without this repository's variables."""
         ours = ("HGFLEET_", "ANSIBLE_", "PYTEST_")
         return {k: v for k, v in os.environ.items() if not k.startswith(ours)}
 
     def command(self, *options: str) -> list[str]:
         """Return the command line of ./deploy for this site."""
         words = [sys.executable, str(ROOT / "deploy"), str(self.inventory), *options]
-        # These tests are a part of the run that would attest this tree.
+        # The tree cannot be attested yet: these tests are a part of the run that attests it.
         return [*words, "--untested", "a test of ./deploy"]
 
     def deploy(self, *options: str, env: Mapping[str, str] | None = None) -> Result:
@@ -187,7 +187,7 @@ class Site:
         return replace(done, command=" ".join(["./deploy SITE", *options]))
 
     def play(self, playbook: str, *options: str) -> Result:
-        """Run a playbook by hand, with nothing exported."""
+        """Run a playbook as by hand, without exported variables."""
         env = {**self.environment(), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
         command = ["ansible-playbook", "-i", str(self.machines.inventory), playbook, *options]
         return run_command(command, env=env, cwd=ROOT, seconds=SECONDS_FOR_A_PLAYBOOK)
@@ -211,7 +211,7 @@ class Site:
 
     @staticmethod
     def kill_run(run: subprocess.Popen[str]) -> str:
-        """Kill a run with all of its processes at once; return what it said."""
+        """Kill a run with all of its processes at once; return its output."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
         return run.communicate()[0]
@@ -250,7 +250,7 @@ class Site:
 
     @contextlib.contextmanager
     def paused(self, host: str) -> Iterator[None]:
-        """Stop every process of a machine, as a host that hangs; let them go on afterwards."""
+        """Pause every process of a machine, so that it hangs; resume them afterwards."""
         container = self.machines.container(host)
         run(["docker", "pause", container], what=f"Pausing {host}")
         try:
@@ -260,7 +260,7 @@ class Site:
 
     @contextlib.contextmanager
     def cut_off(self, host: str) -> Iterator[None]:
-        """Drop, without a word, what comes from the controller; let it through afterwards."""
+        """Silently drop packets from the controller; let them through afterwards."""
         drop = (
             f"type filter hook prerouting priority -400; ip saddr {self.machines.network}.1 drop;"
         )
@@ -272,7 +272,7 @@ class Site:
             self.on(host, "nft delete table ip test_cut")
 
     def kill(self, host: str) -> None:
-        """End every process of a machine at once, as a loss of power does."""
+        """Kill every process of a machine at once, as a loss of power does."""
         run(["docker", "kill", self.machines.container(host)], what=f"Killing {host}")
 
     def boot(self, host: str) -> None:
@@ -284,13 +284,13 @@ class Site:
         wait_until(f"{host} has booted", lambda: run_command(state).stdout.strip() in settled, 120)
 
     def require_restart(self, host: str) -> None:
-        """Note that a machine has to restart, as a package does, and let it boot by itself."""
+        """Mark a machine as in need of a restart, as a package does, and let it boot by itself."""
         container = self.machines.container(host)
         run(["docker", "update", "--restart=always", container], what=f"Setting up {host}")
         self.on(host, "echo linux-image > /run/reboot-required.pkgs; touch /run/reboot-required")
 
     def booted_at(self, host: str) -> str:
-        """Return when the units of a machine began to start, on a clock that goes on."""
+        """Return when the units of a machine began to start, by the monotonic clock."""
         return self.on(host, "systemctl show --property=UserspaceTimestampMonotonic --value")
 
     def releases(self) -> dict[str, str]:
@@ -299,7 +299,7 @@ class Site:
         return {host: self.on(host, script).strip() for host in self.hosts}
 
     def services(self) -> dict[str, set[str]]:
-        """Return per host the services of the site that run, each with the moment since when."""
+        """Return per host the running services of the site, each with the time of its start."""
         script = "systemctl show --type=service --property=Id,ActiveState,Type,ActiveEnterTimestamp"
         return {host: _running(self.on(host, f"{script} '*'")) for host in self.hosts}
 

@@ -21,7 +21,7 @@ NETWORKS: Final = {
     "kills": 219,
     "before": 220,
 }
-"""The second number of the addresses of each such site, so that several are up together."""
+"""The second number of each site's addresses, so that several sites can run at the same time."""
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def small_site(folder: Path, kind: str, *, mirrors: bool = False) -> Iterator[Si
 
 
 def with_mirrors(hosts: str) -> str:
-    """Return the small site's hosts.yml with two mirrors, and a broker beside the directory."""
+    """Return the small site's hosts.yml with two mirrors, and a broker on the directory's host."""
     lines = hosts.replace("# broker1.example.org:", "ldap1.example.org:")
     commented = re.search(r" +# hgweb1\.example\.org:\n +#   base_address: \S+\.41\n", lines)
     assert commented, hosts

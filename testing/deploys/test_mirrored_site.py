@@ -1,6 +1,6 @@
 """The small site with two mirrors, on blank machines over SSH.
 
-The tests are one story in the order of this file.
+The tests are a story, in the order of this file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def upgrade(built: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def require_whole(site: Site, service: Cluster, version: str) -> None:
-    """Check that every host has a release, none is drained, mirrors are equal, no lock is held."""
+    """Check that each host has the release, none is drained, mirrors are equal, no lock is held."""
     assert set(site.releases().values()) == {version}
     for host in mirrors_of(service):
         wait_for_use(service, host)

@@ -1,11 +1,11 @@
 """A deploy on a site as the release before identities left it, with mirrors and bundles.
 
-That release is not at hand where the tests run: a clone may have no history, and a release is built
-with the lock of its time. So a site of today gets the state that it left: nothing but push logs
-names a repository by an identity, bundles are named by paths, and entries and tokens name their
-owners only. Its messages are in `testing/integration/replication/test_release_before.py`.
-
-The tests are one story in the order of this file.
+The tests cannot build that release: a clone may have no history, and a release is built with the
+lock of its time. So a site of today gets the state that the old release left: only push logs
+contain identities of repositories, bundles are named by paths, and entries and tokens name their
+owners only. Messages of that release are tested in
+`testing/integration/replication/test_release_before.py`. The tests are a story, in the order of
+this file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ try:
 except urllib.error.HTTPError as refused:
     print(refused.code)
 """
-"""A request of a stranger; prints its status."""
+"""A request without credentials; prints the status of the answer."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def updated(
     built: Release,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
-    """Deploy this release on it; return its version."""
+    """Deploy this release on that site; return its version."""
     assert before
     archive = second_release(built.archive, tmp_path_factory.mktemp("releases"), "update")
     site.deploy("--yes", "--no-plan", "--release", str(archive)).ok()
@@ -129,7 +129,7 @@ def updated(
 
 
 def status_on(host: Host, url: str) -> int:
-    """Return how a host answers a request that it makes itself; its firewall admits no other."""
+    """Return the status of a host's request to itself: its firewall admits no other client."""
     return int(host.run("/opt/hgfleet/current/bin/python", "-c", ASK, url).ok().stdout)
 
 
@@ -155,7 +155,7 @@ def test_repositories_get_the_identities_of_their_push_logs(
     found = registry(site)
     given = {path: entry["identity"] for path, entry in found["repositories"].items()}
     given |= found["identities"]
-    # One without a push log is known by nothing, and gets another identity.
+    # Nothing identifies the repository without a push log, so it gets another identity.
     for path in (PUBLIC, PRIVATE):
         assert given[path] == before[path]
     for host in (service.first("ssh"), *mirrors_of(service)):

@@ -1,7 +1,7 @@
-"""The site of production-small.example, from blank machines on, as an operator deploys it.
+"""The site of production-small.example, deployed by an operator on blank machines.
 
-The tests are one story in the order of this file: each begins with the site as the one before it
-left it.
+The tests are a story, in the order of this file: each begins with the site as the test before left
+it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def upgrade(built: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unchanged(output: str, hosts: list[str]) -> None:
-    """Check that the run in this output reached these hosts and changed none of them."""
+    """Check, by the output of a run, that it reached these hosts and changed none of them."""
     changed = {host: int(number) for host, number in RECAP.findall(output)}
     assert {host: changed.get(host) for host in hosts} == dict.fromkeys(hosts, 0), output[-4000:]
 
@@ -75,12 +75,12 @@ def test_blank_machines_become_a_working_site(
 
 
 def test_the_deployed_site_is_what_its_inventory_says(site: Site) -> None:
-    """After the push and the bundle of the test before: clients have something to clone."""
+    """The test before has pushed and made a bundle, so clients have something to clone."""
     site.verify().ok()
 
 
 def test_a_run_by_hand_with_nothing_exported_agrees(site: Site, built: Release) -> None:
-    # Ansible without the accelerator takes its time, so this is the host with the fewest tasks.
+    # Ansible is slow without the accelerator, so this is the host with the fewest tasks.
     host = site.first("proxy")
     dry = ("--check", "--diff", "--limit", f"{host},localhost")
     done = site.play("ansible/site.yml", *dry).ok()
@@ -106,7 +106,7 @@ def test_a_person_and_a_repository_are_added_and_no_service_restarts(
 
 
 def test_a_second_deploy_finds_nothing_to_change(site: Site, built: Release) -> None:
-    # A run of all parts, which agrees with the run of two parts before it.
+    # The run before covered two parts; this run of all parts finds nothing else to change.
     before = site.services()
     done = site.deploy("--yes", "--release", str(built.archive)).ok()
     assert "Plan: nothing to change." in done.stderr
@@ -158,7 +158,7 @@ def test_a_killed_controller_leaves_a_site_that_the_next_run_finishes(
 
 
 def test_a_restart_that_a_killed_run_still_owed_is_made(site: Site, upgrade: Path) -> None:
-    """The mark is all that such a run leaves, if its files are as they should be."""
+    """Where its files are already right, a killed run leaves only this mark."""
     host, order = site.first("web"), "systemctl show --value --property=MainPID "
     workers, nginx = order + "hgfleet-web.service", order + "nginx.service"
     before = site.on(host, workers), site.on(host, nginx)
@@ -182,7 +182,7 @@ def test_a_rollback_is_one_command(site: Site, built: Release, tmp_path: Path) -
 def test_a_lost_connection_ends_the_run_and_the_next_one_finishes(
     site: Site, upgrade: Path, tmp_path: Path
 ) -> None:
-    """It is lost as on a broken route: no packet says that it ended."""
+    """The connection breaks as on a broken route: no packet tells of its end."""
     version, lost = version_of(upgrade), site.first("ssh")
     run = site.deploying("--yes", "--no-plan", "--release", str(upgrade))
     try:

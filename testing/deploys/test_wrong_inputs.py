@@ -1,4 +1,4 @@
-"""Each wrong input of ./deploy is told with its way out, and nothing is touched."""
+"""./deploy refuses each wrong input with the way out, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Wrong inputs of ./deploy: how each comes about, and the words that tell it with its way out.
+"""Wrong inputs of ./deploy: how to produce each, and the text of its refusal with the way out.
 
-Each is made on a site of blank machines, for one run: in the folder of the inventory, which is put
-back afterwards, or on a machine, by a shell script and another one that repairs it.
+Each wrong input exists for a single run on a site of blank machines. It is in the folder of the
+inventory, which is restored afterwards, or a shell script makes it on a machine, and another script
+repairs it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ DIRECTORY: Final = f"{ALL}/directory.yml"
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong input: `told` are words of the refusal, the last of them those of the way out.
+    """A wrong input: `told` are quotes from the refusal, of which the last is the way out.
 
     `inventory` changes the folder of the site; `breaks` and `repairs` are scripts for the first
-    host of `group`, which `is_paused` stops altogether. `options` are further ones of ./deploy.
+    host of `group`, which `is_paused` pauses. `options` are further options of ./deploy.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Wrong:
             yield
 
 
-# Scratch of Ansible, logs of the logins, and what systemd and apt keep for themselves.
+# Left out: scratch files of Ansible, logs of logins, and the state of systemd and apt.
 TRACES: Final = r"""
 find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp \
     -o -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/systemd \
@@ -86,7 +87,7 @@ systemctl list-units --type=service --state=running --no-legend --plain | grep -
 
 @contextlib.contextmanager
 def without_traces(site: Site, wrong: Wrong) -> Iterator[None]:
-    """Compare files and services of every host that runs, and the controller's own files."""
+    """Check that running hosts and the controller keep their files and services."""
     away = {site.first(wrong.group)} if wrong.is_paused else set()
     hosts = [host for host in site.machines.started() if host not in away]
 
@@ -118,7 +119,7 @@ def _put_back(kept: Path, folder: Path) -> None:
 
 
 def setting(**variables: object) -> Callable[[Site], None]:
-    """Set variables for all hosts, over those of the inventory."""
+    """Set variables for all hosts, which override the variables of the inventory."""
     return lambda site: site.write(f"{ALL}/zzz_wrong.yml", variables)
 
 
@@ -128,7 +129,7 @@ def replacing(name: str, old: str, new: str) -> Callable[[Site], None]:
 
 
 def without_line(name: str, begin: str) -> Callable[[Site], None]:
-    """Leave out the lines of a file that begin like this."""
+    """Remove the lines of a file that begin with a text."""
 
     def change(text: str) -> str:
         return "".join(line for line in text.splitlines(True) if not line.startswith(begin))
