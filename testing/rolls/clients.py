@@ -1,4 +1,4 @@
-"""Clients that clone, pull and push as long as a deploy takes."""
+"""Clients that clone, pull and push for as long as a deploy takes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = "e2e/sessions"
 PAUSE_SECONDS: Final = 2.0
-"""Between two operations of a client, so that a small machine has processors left for the hosts."""
+"""Between two operations of a client, so that a small machine has processor time for the hosts."""
 
 SECONDS: Final = 120
-"""For operations that a busy machine does not hurry."""
+"""A long deadline, for operations on a busy machine."""
 
 
 @dataclass
 class Clients:
-    """A person who pushes over SSH, one who clones and one who pulls over HTTPS, all the time.
+    """Clients that push over SSH, and clone and pull over HTTPS, all the time.
 
-    A clone or a pull has failed too if it is without a push that had ended before it began: hosts
-    that may miss a push have to be left out of the proxy.
+    A clone or a pull also fails if it misses a push that ended before it began: the proxy must not
+    use hosts that may miss a push.
     """
 
     cluster: Cluster
@@ -40,7 +40,7 @@ class Clients:
     repository: str = REPOSITORY
     failed: list[str] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Of each operation that succeeded, by kind."""
+    """The duration of each operation that succeeded, by kind."""
     _newest: tuple[str, str] = ("", "")
     """The changeset of the last push that ended, and what its pusher read."""
     _numbers: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ class Clients:
 
     @property
     def said(self) -> str:
-        """The numbers and the slowest operation of each kind, for a report."""
+        """The number of operations and the slowest operation of each kind, for a report."""
         return ", ".join(
             f"{len(times)} of {kind}, {max(times):.1f} s at most"
             for kind, times in self.seconds.items()
@@ -84,7 +84,7 @@ class Clients:
         )
 
     def go_on(self, kind: str, act: Callable[[], None]) -> None:
-        """Repeat an operation until the end; an AssertionError or OSError is a failed one."""
+        """Repeat an operation until the end; it fails by an AssertionError or OSError."""
 
         def run() -> None:
             while not self._stop.wait(PAUSE_SECONDS):
@@ -121,7 +121,7 @@ class Clients:
 
 
 def require(clone: Clone, pushed: tuple[str, str]) -> None:
-    """Check that a clone has a push that had ended."""
+    """Check that a clone has a push that ended before."""
     node, said = pushed
     found = clone.hg("log", "-r", node, "-T", "{node}")
     assert found.code == 0, f"{found}\nits pusher read: {said}"

@@ -1,9 +1,9 @@
-"""Rolls of ./deploy over the running cluster, beside clients that clone, pull and push.
+"""Rolls of ./deploy over the running cluster, while clients clone, pull and push.
 
     ./run-tests rolls                        brings the cluster up to date first
     .venv/bin/python -m pytest -p testing.e2e.conftest testing/rolls
 
-Each test leaves the cluster with the release that it had.
+Each test leaves the cluster with the release that it had before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECONDS_FOR_A_DEPLOY: Final = 1800
 
 @dataclass(frozen=True)
 class Operator:
-    """The operator of the cluster, with the release that it has and others that are made of it."""
+    """The operator of the cluster, with the cluster's release and other releases made from it."""
 
     cluster: Cluster
     folder: Path
@@ -52,7 +52,7 @@ class Operator:
 
     def deploy(self, *options: str) -> Result:
         """Run ./deploy on the cluster to its end."""
-        # Not the tree but its way to deploy is under test, in a run that would attest this tree.
+        # The tree cannot be attested yet: these tests are a part of the run that attests it.
         words = ["cluster", "--yes", *options, "--untested", "a test of the roll"]
         done = run(
             [sys.executable, str(ROOT / "deploy"), *words],
@@ -80,7 +80,7 @@ class Operator:
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    """Return the operator; one of the cluster has the release of this checkout everywhere."""
+    """Return the operator of a cluster whose hosts all have the release of this checkout."""
     found = Operator(cluster, tmp_path_factory.mktemp("releases"))
     assert set(found.releases().values()) == {version_of(found.archive)}
     return found
@@ -88,7 +88,7 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Oper
 
 @pytest.fixture
 def clients(operator: Operator, tmp_path: Path) -> Iterator[Clients]:
-    """Let clients work during a test; the cluster has its release and is whole again afterwards."""
+    """Let clients work during a test; afterwards restore the cluster and its release."""
     try:
         with Clients(operator.cluster, tmp_path) as working:
             working.wait_for_more()

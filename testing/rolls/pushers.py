@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone
 
 SECONDS: Final = 120
-"""For operations that a busy machine does not hurry."""
+"""A long deadline, for operations on a busy machine."""
 
 
 def prepare(work: Clone, number: int) -> list[str]:
-    """Commit so many changesets with one hg, each on the one before; return their nodes."""
+    """Commit so many changesets with a single hg, as a line of history; return their nodes."""
     stamp = time.time_ns()
     patches = "".join(
         f"# HG changeset patch\n# User alice\n{stamp}: {one}\n\n"
@@ -41,7 +41,7 @@ class Pushers:
 
     works: Sequence[Clone]
     changesets: int = 400
-    """That each pusher has, more than it can push meanwhile."""
+    """Number of changesets of each pusher, more than it can push during a test."""
     recorded: list[dict[int, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -78,7 +78,7 @@ class Pushers:
             self.failed.append(f"{work.path}: {error}")
 
     def wait_for_more(self) -> None:
-        """Wait until each pusher has pushed twice more, so that one push began since."""
+        """Wait until each pusher has pushed twice more: the second push began after this call."""
         before = [len(pushes) for pushes in self.recorded]
 
         def went_on() -> bool:
@@ -91,5 +91,5 @@ class Pushers:
 
     @property
     def rate(self) -> float:
-        """Pushes in a second, of all pushers together."""
+        """Pushes per second of all pushers together."""
         return sum(map(len, self.recorded)) / (self._ended - self._begun)

@@ -1,4 +1,4 @@
-"""Broken releases: the one of this checkout with a few lines more in the web workers."""
+"""Broken releases: the release of this checkout with a few more lines in the web workers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Responses.send_answer = _wrong
 
 @dataclass(frozen=True)
 class Broken:
-    """A broken release: the end of its version, lines for its web workers, the words of a deploy.
+    """A broken release: the end of its version, and lines for its web workers.
 
-    `reasons` are words of which the reason that ./deploy gives has one.
+    The reason that ./deploy gives contains at least one of `reasons`.
     """
 
     name: str
@@ -51,7 +51,7 @@ BROKEN: Final = (
         ("ansible/site.yml failed on ",),
     ),
     Broken("wrong", _WRONG, ("wrong data: ",)),
-    # Health checks have a socket of their own and are answered: the host looks well.
+    # Health checks have a socket of their own and are answered, so the host looks healthy.
     Broken("hangs", _SLEEPING.format(seconds=3600), ("does not answer: ",)),
     Broken("slow", _SLEEPING.format(seconds=3), ("a page takes ",)),
 )

@@ -1,7 +1,7 @@
 """Access keys of the cluster's first object store in an encrypted vault, as a site has them.
 
-The cluster's own inventory makes secrets in its state folder. Another one beside it takes them over
-for as long as a test, so that `playbooks/rotate-s3-keys.yml` has a vault to work on.
+The cluster's own inventory makes secrets in its state folder. During a test a second inventory
+takes the secrets over, so that `playbooks/rotate-s3-keys.yml` has a vault to work on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Keys:
     cluster: Cluster
     folder: Path
     signed_url_minutes: int
-    """For how long a URL is good; a rotation waits for that."""
+    """The lifetime of a URL, for which a rotation waits."""
 
     @property
     def vault(self) -> Path:

@@ -1,4 +1,4 @@
-"""The primary loses its disk: one command brings it back on a blank machine, with every push.
+"""The primary loses its disk: a command restores it on a blank machine, with every push.
 
 Changes after its last backup come back from mirrors, and a revoked token stays revoked.
 """
@@ -36,21 +36,21 @@ PLAYBOOK: Final = "ansible/playbooks/restore-primary.yml"
 FROM_BACKUP: Final = "ansible/playbooks/restore.yml"
 SITE: Final = "ansible/site.yml"
 BACKUP_ALONE: Final = "ansible/playbooks/internal/restored_host.yml"
-"""The part of it that knows no mirror."""
+"""The part of the playbook that restores without the mirrors."""
 HG: Final = "runuser -u hg -- /opt/hgfleet/current/bin/hg"
 PUSHED: Final = ("e2e/backup", "e2e/push", "e2e/replication", "e2e/sessions")
 """Repositories that alice may push to."""
 SECONDS_TO_RESTORE: Final = 600
 LAST: Final = 5
-"""Pushes after the backup."""
+"""Number of pushes after the backup."""
 PRIVATE: Final = "e2e/private?cmd=heads"
-"""The page that a token of alice reads."""
+"""The page that alice reads with a token."""
 
 KEYS: Final = "cat /etc/hgfleet/ssh/host_*_key /etc/hgfleet/ssh/host_*.pub | sha256sum"
 
 
 def replace_by_a_blank_machine(host: Host) -> None:
-    """Remove a host's container with its volumes, and start one of the base image in its place."""
+    """Replace a host's container and its volumes by a new container of the base image."""
     site = settings.load()
     assert site is not None
     hosts = life.read_inventory(site)
@@ -61,12 +61,12 @@ def replace_by_a_blank_machine(host: Host) -> None:
 
 
 def play(cluster: Cluster, book: str, *words: str) -> Result:
-    """Run a playbook; the caller says how it ends."""
+    """Run a playbook; the caller checks its result."""
     return cluster.ansible("ansible-playbook", book, *words, seconds=3 * SECONDS_TO_RESTORE)
 
 
 def refused(done: Result, *words: str) -> str:
-    """Return the output of a refused run in one line, as Ansible breaks lines anywhere."""
+    """Return the output of a refused run as a single line, since Ansible breaks lines anywhere."""
     told = " ".join(done.refused().output.split())
     for word in words:
         assert word in told, done
@@ -82,7 +82,7 @@ def made_token(person: Person) -> tuple[str, str]:
 
 
 def statuses(cluster: Cluster, secret: str) -> set[int]:
-    """Return how the web hosts, each by itself, answer a token of alice."""
+    """Return the statuses with which the web hosts answer a token of alice, past the proxy."""
     who = basic("alice", secret)
     urls = [cluster.url_past_proxy(host, PRIVATE) for host in cluster.all("web")]
     return {cluster.get(url, headers=who).status for url in urls}
@@ -107,7 +107,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     pushed(work, uuid.uuid4().bytes)
     primary.systemctl("start", "hgfleet-backup.service").ok()
-    # After the backup: pushes that mirrors show, a repository, and a token that is revoked.
+    # After the backup: pushes that mirrors show, a new repository, and a revoked token.
     acknowledged = {}
     for _ in range(LAST):
         node, said = pushed(work, uuid.uuid4().bytes)
@@ -130,7 +130,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
     assert primary.run("test", "-e", "/srv/hg").code == 1
     assert primary.run("test", "-e", "/opt/hgfleet").code == 1
 
-    # The backup alone would lose pushes that mirrors have, and names them.
+    # A restore from only the backup would lose pushes that mirrors have, so it is refused.
     pushes = f"{min(acknowledged)}-{max(acknowledged) + 1}"
     refused(
         play(cluster, FROM_BACKUP, *host),
@@ -155,7 +155,7 @@ def test_the_primary_comes_back_from_backup_and_mirrors_without_the_loss_of_a_pu
         assert statuses(cluster, revoked[1]) == {401}, "a revoked token works again"
         assert_all_is_back(cluster, keys, log, created, later)
     assert statuses(cluster, kept[1]) == {200}
-    # By the known hosts of before.
+    # With the former known hosts.
     after, said = pushed(work, uuid.uuid4().bytes)
     assert number_of(said) == max(acknowledged) + 2
     lines = log_of(primary).splitlines()
@@ -188,7 +188,7 @@ def repositories(host: Host) -> list[str]:
 
 
 def changesets(host: Host, repository: str) -> set[str]:
-    """Return the changesets of a repository, hidden ones too."""
+    """Return the changesets of a repository, including hidden changesets."""
     told = host.shell(f"{HG} -R /srv/hg/repos/{repository} log --hidden -T '{{node}}\n'")
     return set(told.split())
 
@@ -196,7 +196,7 @@ def changesets(host: Host, repository: str) -> set[str]:
 def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_were(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    """From the backup alone; then the host is brought back as an operator does it."""
+    """First from the backup only; then the host is restored as an operator does it."""
     primary, standby, *_ = cluster.all("ssh")
     paths = repositories(primary)
     works = [alice.clone(alice.ssh_url(path), tmp_path / path.replace("/", "-")) for path in PUSHED]
@@ -207,7 +207,7 @@ def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_wer
     assert not pushers.failed, pushers.failed
     print(f"{pushers.rate:.1f} pushes/s beside the backup")
     wait_for_equality(cluster)
-    # The changesets first: a push of the probes that comes between is in the logs, and taken off.
+    # The changesets are read first: a later push of the probes is in the logs, and is subtracted.
     there = {path: changesets(standby, path) for path in paths}
     whole = {path: log_of(standby, path).splitlines() for path in paths}
     replace_by_a_blank_machine(primary)
@@ -218,7 +218,7 @@ def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_wer
     assert repositories(primary) == paths
     for path in paths:
         lines = log_of(primary, path).splitlines()
-        # A state at or after the start of the backup.
+        # The restored state is from the start of the backup or later.
         assert lines == whole[path][: len(lines)]
         assert len(lines) >= len(before[path])
         print(f"{path}: {len(before[path])} pushes, {len(lines)} restored, {len(whole[path])} now")
@@ -226,7 +226,7 @@ def test_a_backup_beside_pushes_comes_back_on_a_blank_machine_as_states_that_wer
             node for line in whole[path][len(lines) :] for node in json.loads(line)["changesets"]
         }
         assert changesets(primary, path) == there[path] - later
-    # Chain, changesets and heads of each push log, and hg verify of each repository.
+    # Verify chain, changesets and heads of each push log, and run hg verify on each repository.
     primary.run("hgfleet", "pushlog", "verify").ok()
     for path in paths:
         primary.shell(f"{HG} -R /srv/hg/repos/{path} verify --quiet")

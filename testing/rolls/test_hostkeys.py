@@ -1,4 +1,4 @@
-"""SSH clients that connect now and then do not notice that a host key is replaced."""
+"""SSH clients that connect occasionally do not notice that a host key is replaced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Client:
         return self.cluster.person("alice").ssh("whoami", options=["-o", "UpdateHostKeys=yes"])
 
     def known(self) -> set[str]:
-        """Return the keys that the client knows."""
+        """Return the host keys that the client knows."""
         return {line.split()[2] for line in self.known_hosts.read_text().splitlines()}
 
     def go_on(self, stop: threading.Event) -> None:
@@ -81,7 +81,7 @@ def host(cluster: Cluster) -> Iterator[Host]:
     try:
         yield hosts[0]
     finally:
-        # A rotation to the former key, which counts as published whichever state is left.
+        # A rotation to the former key, which counts as published in any state that a test leaves.
         move = f"mv -f {FOLDER}/test_ed25519"
         for host in hosts:
             host.shell(

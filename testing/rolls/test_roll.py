@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 HELD_SECONDS: Final = 5.0
 HOSTS: Final = "web"
-"""The hosts that clients of a repository meet: mirrors and primary. The others take their time."""
+"""The hosts that a repository's clients use: mirrors and primary. Other hosts take longer."""
 
 
 def held_seconds(summary: str, host: str) -> float:
-    """Return for how long a host held pushes, by the table at the end of a deploy."""
+    """Return for how long a host held pushes, from the table at the end of a deploy."""
     found = re.search(rf"^{host} .* (\d+\.\d+) s$", summary, re.MULTILINE)
     assert found, summary
     return float(found[1])

@@ -28,17 +28,17 @@ MINUTES: Final = 1
 SIGNING: Final = "/etc/hgfleet/signing.toml"
 USERS: Final = "/etc/hgfleet/objectstore/users.json"
 KNOWN_SECONDS: Final = 30
-"""For an account that has gone to be refused; the server looks again after 10 s."""
+"""For the refusal of a removed account: the server reads its accounts again after 10 s."""
 
 
 def accounts(store: Host) -> dict[str, str]:
-    """Return the accounts that a store knows, with their secrets."""
+    """Return the accounts of a store, with their secrets."""
     found = json.loads(store.shell(f"cat {USERS}"))["accessAccounts"]
     return {name: account["secret"] for name, account in found.items()}
 
 
 def lifetime(cluster: Cluster, before: int, after: int) -> None:
-    """Let the hosts sign URLs for another number of minutes."""
+    """Set for how many minutes the URLs that hosts sign are valid."""
     script = f"sed -i 's/^lifetime = {before * 60}$/lifetime = {after * 60}/' {SIGNING}"
     for host in cluster.hosts:
         host.shell(f"[ ! -e {SIGNING} ] || {script}")
@@ -60,7 +60,7 @@ def keys(cluster: Cluster, tmp_path: Path) -> Iterator[Keys]:
     finally:
         now = found.read()
         if now != secrets:
-            # A rotation to the former keys that ended early: the playbook goes on with it.
+            # The rotation to the former keys ended early: the playbook continues it.
             replaced = {f"former_{name}": now[name] for name in secrets}
             found.write({**secrets, **replaced})
             found.rotate().ok()
@@ -70,7 +70,7 @@ def keys(cluster: Cluster, tmp_path: Path) -> Iterator[Keys]:
 
 @pytest.fixture
 def clients(cluster: Cluster, tmp_path: Path) -> Iterator[Clients]:
-    """Clients that work during a test, and one who clones a private repository from its bundle."""
+    """Clients that work during a test, also with clones of a private repository from its bundle."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(PRIVATE), tmp_path / "private")
     work.commit("new.bin", os.urandom(300_000), "something of size")
@@ -106,7 +106,7 @@ def words(line: str) -> dict[str, str]:
 def refused(lines: list[str]) -> list[str]:
     """Return the requests for bundles that a store refused, by its log.
 
-    Others are refused on purpose: jobs and probers make sure that a private bucket is closed.
+    Other requests are refused on purpose: jobs and probers check that a private bucket is closed.
     """
     return [line for line in lines if " 403 " in line and ".hg " in line]
 
