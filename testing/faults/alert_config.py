@@ -1,7 +1,7 @@
 """Configuration of the Prometheus that watches provoked alerts, and its history. Pure.
 
-It is the configuration of the real one, read more often, with rules whose `for` is a few seconds.
-Expressions, targets and certificates are those of the role.
+The second Prometheus has the configuration of the real one, but it scrapes more often, and the
+`for` of its rules is at most a few seconds. Expressions, targets and certificates are the role's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 INTERVAL_SECONDS: Final = 3
-"""Between two reads, and between two evaluations."""
+"""Between two scrapes, and between two evaluations."""
 MOST_FOR_SECONDS: Final = 4
 """The longest `for` of a rule: two evaluations have to agree."""
 
@@ -29,7 +29,7 @@ _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 def seconds(duration: str) -> int:
-    """Return a duration of Prometheus' notation in seconds. Raises ValueError for any other."""
+    """Return the seconds of a duration in Prometheus' notation; ValueError for any other text."""
     found = _DURATION.fullmatch(duration)
     if not duration or found is None:
         raise ValueError(f"got {duration!r}, expected a duration such as 1h30m")
@@ -51,7 +51,7 @@ def capped(rules: Mapping[str, Any]) -> dict[str, Any]:
 def watching(config: Mapping[str, Any], rules: str) -> dict[str, Any]:
     """Return the configuration of the second Prometheus; `rules` is a pattern of files.
 
-    Its alerts go to an Alertmanager of its own, whose metrics it reads in the place of the other's.
+    Its alerts go to a second Alertmanager, whose metrics it reads instead of the real one's.
     """
     changed = deepcopy(dict(config))
     changed["global"] = {
@@ -69,7 +69,7 @@ def watching(config: Mapping[str, Any], rules: str) -> dict[str, Any]:
 
 
 def delivering() -> dict[str, Any]:
-    """Return the configuration of the second Alertmanager: it tells its receiver at once."""
+    """Return the configuration of the second Alertmanager, which notifies its receiver at once."""
     return {
         "route": {
             "receiver": "test",
@@ -94,8 +94,8 @@ def instance(config: Mapping[str, Any], host: str) -> str:
 def disk_history(labels: Mapping[str, str], available: int, now: float) -> Iterator[str]:
     """Yield the free space of a file system over the last hours, as lines of OpenMetrics.
 
-    One value in half an hour, and some around 3 hours ago, where DiskFillsUp looks for one: few
-    older values, so that some seconds of a full file system outweigh them.
+    There is a value for every half hour, and more values around 3 hours ago, where DiskFillsUp
+    looks. Old values are few, so that some seconds of a full file system outweigh them.
     """
     ages = {minutes * 60 for minutes in range(30, HISTORY_HOURS * 60, 30)}
     ages |= {3 * _HOUR + minutes * 60 for minutes in range(-16, 20, 4)}

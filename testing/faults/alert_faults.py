@@ -1,4 +1,4 @@
-"""Faults that alerts tell of: each is a context manager, and undone at its end."""
+"""Faults that make alerts fire: each is a context manager, which undoes the fault at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEMORY: Final = "/var/lib/hgfleet/dynamic/.registry-generation"
 UNREADABLE: Final = "e2e/monitoring"
 """Its push log is closed to the relay of the primary."""
 CHANGED: Final = "e2e/replication"
-"""Its push log on a mirror is another one."""
+"""Its push log on a mirror differs from the primary's."""
 CLOSED: Final = ("e2e/admission", "e2e/backup", "e2e/push", "e2e/sessions", "e2e/shared")
 """Their push logs are closed to the applier of a mirror, which pauses after so many failures."""
 
@@ -88,7 +88,7 @@ def record(file: str, change: Change) -> Fault:
         try:
             yield
         finally:
-            # A newer record of the job itself stays.
+            # A record that the job has written since then stays.
             if host.shell(f"cat {file}") == after:
                 host.write(file, before)
 
@@ -96,7 +96,7 @@ def record(file: str, change: Change) -> Fault:
 
 
 def ended_daemon(unit: str, folder: str, changes: Mapping[str, Change]) -> Fault:
-    """Return a fault: a daemon is stopped, and its state in RAM tells of trouble."""
+    """Return a fault: a daemon is stopped, and the state that it left in RAM tells of trouble."""
 
     @contextmanager
     def fault(_scene: Scene, host: Host) -> Iterator[None]:
@@ -116,7 +116,7 @@ def ended_daemon(unit: str, folder: str, changes: Mapping[str, Change]) -> Fault
 
 
 def together(*faults: Fault) -> Fault:
-    """Return several faults of a host as one."""
+    """Return a fault that consists of several faults of a host."""
 
     @contextmanager
     def fault(scene: Scene, host: Host) -> Iterator[None]:
@@ -130,7 +130,7 @@ def together(*faults: Fault) -> Fault:
 
 @contextmanager
 def hung_host(scene: Scene, host: Host) -> Iterator[None]:
-    """Let a host hang: no program on it answers."""
+    """Let a host hang: none of its programs answers."""
     with contextmanager(support.paused)(scene.cluster, host):
         yield
 
@@ -198,17 +198,17 @@ def failing_probes(scene: Scene, host: Host) -> Iterator[None]:
     with stopped_unit("haproxy.service")(scene, host):
         monitor = scene.cluster.first("monitoring")
         for _ in range(4):
-            # The job ends well after a clone or push that failed; the timer may run it meanwhile.
+            # The job succeeds even if its clone or push fails; its timer may run it too.
             probe(monitor)
         yield
 
 
 @contextmanager
 def closed_push_log(_scene: Scene, host: Host) -> Iterator[None]:
-    """Take the right to read the push log of a repository from the relay."""
+    """Deny the relay the right to read the push log of a repository."""
     file = push_log(UNREADABLE)
     mode = host.shell(f"stat -c %a {file}").strip()
-    # The relay looks at a log again whose time has changed.
+    # The relay reads a log again when the file's time has changed.
     host.shell(f"chmod 000 {file}; touch {file}")
     try:
         yield
@@ -218,7 +218,7 @@ def closed_push_log(_scene: Scene, host: Host) -> Iterator[None]:
 
 @contextmanager
 def fenced_repository(_scene: Scene, host: Host) -> Iterator[None]:
-    """Have a repository that does not exist fenced, as the relay fences one that was put back."""
+    """Fence a repository that does not exist, as the relay does after a store was put back."""
     folder = "/var/lib/hgfleet-replication/fences"
     host.shell(f"install -d -o hg -g hg -m 755 {folder}; touch {folder}/{'f' * 32}")
     try:
@@ -229,7 +229,7 @@ def fenced_repository(_scene: Scene, host: Host) -> Iterator[None]:
 
 @contextmanager
 def broken_mirror(scene: Scene, host: Host) -> Iterator[None]:
-    """Let a mirror read some push logs no more, and find another push than the primary's in one."""
+    """Make some push logs of a mirror unreadable, and let another differ from the primary's."""
     unit, closed = "hgfleet-applier.service", " ".join(map(push_log, CLOSED))
     mode = host.shell(f"stat -c %a {closed}").split()[0]
     with stopped_unit(unit)(scene, host), record(push_log(CHANGED), other_push)(scene, host):
@@ -245,7 +245,7 @@ def broken_mirror(scene: Scene, host: Host) -> Iterator[None]:
 
 @contextmanager
 def mirror_that_is_ahead(scene: Scene, host: Host) -> Iterator[None]:
-    """Let a mirror have a later registry than its primary, and a folder that was set aside."""
+    """Give a mirror a later registry than its primary has, and a folder that was set aside."""
     unit, folder = "hgfleet-applier.service", f"{REPOSITORIES}/.replication/aside-unknown-alert"
     with stopped_unit(unit)(scene, host), record(REGISTRY, document(later_registry))(scene, host):
         host.shell(f"runuser -u hg -- mkdir -p {folder}")
@@ -265,7 +265,7 @@ def push_log(repository: str) -> str:
 
 @contextmanager
 def undelivered(scene: Scene, _host: Host) -> Iterator[None]:
-    """Let the second Alertmanager deliver nothing: its receiver is gone."""
+    """Stop the receiver of the second Alertmanager, so that nothing is delivered."""
     scene.watch.stop_receiver()
     try:
         yield
@@ -278,7 +278,7 @@ def undelivered(scene: Scene, _host: Host) -> Iterator[None]:
 
 @contextmanager
 def ending_certificate(scene: Scene, host: Host) -> Iterator[None]:
-    """Give an object store a certificate that ends in some days."""
+    """Give an object store a certificate that expires in some days."""
     file, unit = "/etc/hgfleet/tls/cert.pem", "hgfleet-objectstore.service"
     before = host.shell(f"cat {file}")
     pki = Path(scene.cluster.env["HGFLEET_CA_CERT"]).parent
@@ -292,7 +292,7 @@ def ending_certificate(scene: Scene, host: Host) -> Iterator[None]:
 
 
 def ending(text: str, pki: Path, days: int) -> str:
-    """Return a certificate for the same key and names that ends in some days."""
+    """Return a certificate for the same key and names that expires in some days."""
     old = x509.load_pem_x509_certificate(text.encode())
     ca = x509.load_pem_x509_certificate((pki / "ca.pem").read_bytes())
     key = serialization.load_pem_private_key((pki / "ca.key").read_bytes(), None)
@@ -321,8 +321,9 @@ def ending(text: str, pki: Path, days: int) -> str:
 def small_disk(host: Host) -> Iterator[None]:
     """Give a host a small file system that its exporter reads.
 
-    Containers have no block device: it is an overlay over a few MiB of RAM. The exporter leaves
-    overlays out, as elsewhere they lie on a disk that it reads, so it gets another option here.
+    Containers have no block device, so the file system is an overlay over a few MiB of RAM. By
+    default the exporter leaves overlays out, as they usually lie on a disk that it reads. An option
+    makes it read them here.
     """
     drop_in = f"/run/systemd/system/{EXPORTER}.d"
     command = exec_start(host.shell(f"systemctl cat {EXPORTER}"))
@@ -338,7 +339,7 @@ def small_disk(host: Host) -> Iterator[None]:
             mount -t overlay -o {layers} {DISK_DEVICE} {DISK}""")
         text = f"[Service]\nExecStart=\nExecStart={command} {option}\n"
         host.write(f"{drop_in}/alert.conf", text)
-        # A unit sees the mounts that were there at its start.
+        # A unit sees only the mounts that existed when it started.
         _restart_exporter(host)
         yield
     finally:
@@ -361,7 +362,7 @@ def _restart_exporter(host: Host) -> None:
 
 
 def exec_start(unit: str) -> str:
-    """Return the command of a unit's file, on one line."""
+    """Return the command of a unit's file, as a single line."""
     lines = iter(unit.splitlines())
     for line in lines:
         if line.startswith("ExecStart="):
@@ -376,7 +377,7 @@ def exec_start(unit: str) -> str:
 def full_disk(_scene: Scene, host: Host) -> Iterator[None]:
     """Fill the bytes and the inodes of the small file system."""
     full = DISK_MIB * 1024 * 1024 * 19 // 20
-    # Some inodes are those of its folders.
+    # The file system's folders need some inodes.
     files = DISK_FILES * 19 // 20 - 10
     try:
         host.shell(f"""

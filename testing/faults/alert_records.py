@@ -1,4 +1,4 @@
-"""State of jobs and daemons that an alert tells of, made out of the state that is there. Pure.
+"""State of jobs and daemons that makes an alert fire, made from their current state. Pure.
 
 A job that did not run for a day, or a check that found a corrupt pack, would take a day or a broken
 disk. Each function takes the record that the job wrote and the time, and returns the record that it
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 Data: TypeAlias = "dict[str, Any]"
 Change: TypeAlias = "Callable[[str, float], str]"
-"""Of the text of a file, by the time."""
+"""A function from the text of a file and the time to another text."""
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
 
 
 def document(change: Callable[[Data, float], Data]) -> Change:
-    """Return a change of the text of a JSON document out of one of its data."""
+    """Return a change of the text of a JSON document, given a change of its data."""
 
     def changed(text: str, now: float) -> str:
         return json.dumps(change(json.loads(text), now)) + "\n"
@@ -49,7 +49,7 @@ def corrupt_bundle(found: Data, now: float) -> Data:
 
 
 def late_verification(found: Data, now: float) -> Data:
-    """Verification that found a corrupt repository, ended long ago, and has another one overdue."""
+    """Verification that ended long ago, with a corrupt repository and an overdue repository."""
     return found | {
         "ended": now - 43 * HOUR,
         "corrupt": 1,
@@ -69,24 +69,24 @@ def no_backup(_found: Data, _now: float) -> Data:
 
 
 def late_drills(found: Data, now: float) -> Data:
-    """Drills of long ago, none of which restored its backup."""
+    """Drills from long ago, none of which restored its backup."""
     late = {"time": now - 51 * HOUR, "error": "the restored repository differs"}
     return {path: one | late for path, one in found.items()}
 
 
 def late_checks(found: Data, now: float) -> Data:
-    """Checks of packs of long ago, with a corrupt pack, and packs that none of them has read."""
+    """Checks of packs from long ago, with a corrupt pack, and packs that no check has read."""
     late = {"time": now - 51 * HOUR, "since": now - 31 * DAY, "read": {}, "broken": ["0" * 64]}
     return {host: one | late for host, one in found.items()}
 
 
 def refused_prune(found: Data, _now: float) -> Data:
-    """Prunes that were refused: snapshots of each host are later than the clock."""
+    """Refused prunes: snapshots of each host are later than the clock."""
     return {host: one | {"refused": "got 48 snapshots later"} for host, one in found.items()}
 
 
 def late_probe(found: Data, now: float) -> Data:
-    """Probes of which the last one was minutes ago."""
+    """Probes, the last of which was minutes ago."""
     last = max(time for time, _ in found["results"])
     moved = min(0, now - 400 - last)
     return found | {"results": [[time + moved, seconds] for time, seconds in found["results"]]}
@@ -122,9 +122,9 @@ def later_registry(found: Data, _now: float) -> Data:
 
 
 def unrecorded_pushes(text: str, _now: float) -> str:
-    """Counts of pushes with one more that was refused, because the store has no record of changes.
+    """Counts of pushes, and another push, refused because the store has no record of changes.
 
-    One is too few for the alerts on the objective of pushes.
+    A single push is too few for the alerts on the objective of pushes.
     """
     counts = counters.parse(text)
     counts["unrecorded"] = counts.get("unrecorded", 0.0) + 1

@@ -1,4 +1,4 @@
-"""State of alerts during a provocation; hosts write their metrics at once."""
+"""State of alerts during a provocation; hosts write their metrics on demand."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from testing.faults.alert_table import Provocation
 
 SECONDS: Final = 120
-"""Until alerts fire or end: the daemons' timers, the next reads, and a busy machine."""
+"""Until alerts fire or end: the daemons' timers, the next scrapes, and a busy machine."""
 
 
 def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None:
-    """Write the metrics of hosts now that would follow within 15 s."""
+    """Have hosts write their metrics now instead of within 15 s."""
     places = {place for one in provocations for place in (one.place, *(s.place for s in one.shown))}
     hung = {one.place for one in provocations if one.fault is hung_host}
     for place in sorted(places - hung - {Place.NONE}):
         host = host_of(cluster, place)
-        # Where the service is stopped, the missing metrics are the fault.
+        # Where the service is stopped, missing metrics are the fault.
         if host.systemctl("is-active", "hgfleet-metrics.service").code == 0:
             host.systemctl("reload", "hgfleet-metrics.service").ok()
 
 
 def matches(active: Sequence[Mapping[str, str]], wanted: Mapping[str, str], *states: str) -> bool:
-    """Tell whether an alert with these labels is in one of these states."""
+    """Tell whether an alert with these labels is in any of these states."""
     return any(one["state"] in states and wanted.items() <= one.items() for one in active)
 
 
 def sees(scene: Scene, wanted: Sequence[Mapping[str, str]], *, firing: bool) -> bool:
-    """Tell whether all alerts fire, or none is even pending; an error names the others."""
+    """Tell whether all alerts fire, or all are inactive; an error names the exceptions."""
     active = scene.watch.alerts()
     if firing:
         wrong = [one for one in wanted if not matches(active, one, "firing")]

@@ -1,7 +1,7 @@
 """Provocations: for each alert a fault of the cluster that makes it fire.
 
 `./run-tests lint:alerts` refuses an alert that is in no provocation. `test_fault_alerts.py` begins
-all of a wave at once: they do not disturb each other.
+all provocations of a wave at once: they do not disturb each other.
 
 | kind | the alert fires because |
 | --- | --- |
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Place(StrEnum):
-    """A host of the cluster by its task; NONE for alerts on an objective of the whole service."""
+    """A host of the cluster, by its task; NONE for alerts on an objective of the whole service."""
 
     NONE = ""
     BROKER = "broker"
@@ -67,7 +67,7 @@ def host_of(cluster: Cluster, place: Place) -> Host:
 
 @dataclass(frozen=True)
 class Shown:
-    """An alert that fires, and the labels that it has beside its host."""
+    """An alert that fires, and its labels besides the host."""
 
     alert: str
     place: Place
@@ -89,7 +89,7 @@ class Provocation:
     fault: faults.Fault
     shown: tuple[Shown, ...]
     passes: str = ""
-    """Series that an alert reads over minutes or hours, which pass after the end of the fault."""
+    """Series that an alert reads over minutes or hours, deleted after the fault has ended."""
 
 
 def _on(place: Place, *alerts: str, **labels: str) -> tuple[Shown, ...]:
@@ -100,7 +100,7 @@ BACKUP: Final = "/var/lib/hgfleet-backup"
 INTEGRITY: Final = "/var/lib/hgfleet-integrity/figures.json"
 
 _UNITS: Final = (
-    # Before the clones that fail: without the store their page is not uploaded.
+    # Before the clones that fail: without the store the status page is not uploaded.
     Provocation(
         Kind.FAULT,
         1,
@@ -210,7 +210,7 @@ _UNITS: Final = (
         faults.closed_push_log,
         (Shown("PushesNotPublished", Place.PRIMARY),),
     ),
-    # It asks the source; the other wave has no broker.
+    # In this wave, because the mirror asks the source, and the other wave has no broker.
     Provocation(
         Kind.FAULT,
         2,
@@ -228,7 +228,7 @@ _UNITS: Final = (
         faults.fenced_repository,
         (Shown("RepositoryFenced", Place.PRIMARY),),
     ),
-    # After the other wave: without a broker the mirror compares nothing.
+    # After the other wave, in which the mirror has no broker and so compares nothing.
     Provocation(
         Kind.FAULT,
         2,
@@ -295,7 +295,7 @@ _RECORDS: Final = (
         faults.record(INTEGRITY, document(records.late_verification)),
         _on(Place.PRIMARY, "RepositoryCorrupt", "VerificationMissing", "VerificationOverdue"),
     ),
-    # After the other wave, whose minutes have shown the count before.
+    # After the other wave, so that the count from before has been seen for minutes.
     Provocation(
         Kind.RECORD,
         2,
@@ -353,7 +353,7 @@ _RECORDS: Final = (
         ),
         _on(Place.MIRROR, "ProberSilent", "BundlesDead"),
     ),
-    # After the other wave: without probes no page is stale.
+    # After the other wave, since no page is stale without probes.
     Provocation(
         Kind.RECORD,
         2,
@@ -373,12 +373,12 @@ _RECORDS: Final = (
 TABLE: Final = (*_UNITS, *_DISKS, *_METRICS, *_RECORDS)
 
 SMOKE: Final = ("SshDown", "BundleCorrupt")
-"""Alerts that the gate provokes: of a connection as clients make it, and of a job's record."""
+"""Alerts that the gate provokes: about connections as clients make them, and a job's record."""
 
 NOT_PROVOKED: Final[Mapping[str, str]] = {}
 """Alerts that no test provokes, each with the reason."""
 
 
 def provoked() -> list[str]:
-    """Return the names of the alerts that are provoked, once for each set of labels."""
+    """Return the names of the provoked alerts, once for each set of labels."""
     return [shown.alert for one in TABLE for shown in one.shown]

@@ -1,8 +1,9 @@
-"""A second Prometheus beside the cluster's own, in which every alert fires within seconds.
+"""A second Prometheus next to the cluster's own, in which every alert fires within seconds.
 
-Alerts wait for up to 26 hours (`for`). This one evaluates the same expressions on the same metrics,
-and waits for seconds (`alert_config.py`). It runs on the monitoring host, answers that host alone,
-and is removed after the test; the real Prometheus and Alertmanager know nothing of it.
+Alerts wait for up to 26 hours (`for`). The second Prometheus evaluates the same expressions on the
+same metrics, and waits for seconds (`alert_config.py`). It runs on the monitoring host, answers
+only this host, and is removed after the test. The real Prometheus and Alertmanager do not notice
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ UNITS: Final = ("alert-watch-prometheus", "alert-watch-alertmanager", "alert-wat
 PROMETHEUS, ALERTMANAGER, RECEIVER = UNITS
 SECONDS_TO_START: Final = 60
 
-# Run on the monitoring host, which has no curl.
+# Runs on the monitoring host, which has no curl.
 ASK: Final = """
 import sys, urllib.request
 method, url = sys.argv[1:]
@@ -60,7 +61,7 @@ class Watch:
     host: Host
 
     def ask(self, path: str, method: str = "GET", **parameters: str) -> Any:
-        """Return the data of an answer of its API; None where the answer has no content."""
+        """Return the data of an answer of the API; None where the answer has no content."""
         url = f"http://{alert_config.PROMETHEUS}/api/v1/{path}?{urlencode(parameters)}"
         done = self.host.run("python3", "-c", ASK, method, url).ok()
         return json.loads(done.stdout)["data"] if done.stdout else None
@@ -70,7 +71,7 @@ class Watch:
         return [one["labels"] | {"state": one["state"]} for one in self.ask("alerts")["alerts"]]
 
     def delivered(self) -> set[str]:
-        """Return the names of the alerts that the second Alertmanager has of this Prometheus."""
+        """Return the names of the alerts that the second Alertmanager has from this Prometheus."""
         address = f"http://{alert_config.ALERTMANAGER}"
         ask = ("amtool", "--alertmanager.url", address, "alert", "--output=json")
         listed = json.loads(self.host.run(*ask).ok().stdout)
@@ -85,7 +86,7 @@ class Watch:
         )
 
     def start_receiver(self) -> None:
-        """Let a program take what the second Alertmanager delivers."""
+        """Start a program that receives the notifications of the second Alertmanager."""
         words = ["/usr/bin/python3", "-c", ANSWERS, alert_config.RECEIVER]
         self.host.run(*_unit(RECEIVER), *words).ok()
 
@@ -94,7 +95,7 @@ class Watch:
         self.host.systemctl("stop", f"{RECEIVER}.service").ok()
 
     def last_read(self) -> str:
-        """Return when a target was read last; an error while one of them has not answered yet."""
+        """Return when the last target was scraped; an error while a target has not answered yet."""
         targets = self.ask("targets", state="active")["activeTargets"]
         assert targets
         waiting = [(one["scrapeUrl"], one["lastError"]) for one in targets if one["health"] != "up"]
@@ -109,7 +110,7 @@ class Watch:
 
 @contextmanager
 def watch(host: Host, history: Iterable[str] = ()) -> Iterator[Watch]:
-    """Run the second Prometheus; `history` is what it has seen before, in OpenMetrics."""
+    """Run the second Prometheus; `history` is its former samples, in OpenMetrics."""
     _remove(host)
     try:
         config = yaml.safe_load(host.shell(f"cat {CONFIG}"))
@@ -157,7 +158,7 @@ def _start(host: Host) -> None:
 
 
 def _unit(name: str) -> list[str]:
-    # The group reads the key of the host's certificate, as in the role's unit.
+    # The group can read the key of the host's certificate, as in the role's unit.
     options = ["--collect", "--quiet", "--uid=prometheus", "--gid=prometheus", "--nice=5"]
     return ["systemd-run", f"--unit={name}", *options, "--property=SupplementaryGroups=ssl-cert"]
 
@@ -167,6 +168,6 @@ def _write(host: Host, file: str, content: Mapping[str, Any]) -> None:
 
 
 def _remove(host: Host) -> None:
-    # Also what a test that was killed has left.
+    # Also removes the units and files of a killed test.
     units = " ".join(f"{unit}.service" for unit in UNITS)
     host.shell(f"systemctl stop {units} 2>/dev/null || :; rm -rf {FOLDER}")

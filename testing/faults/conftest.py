@@ -1,12 +1,12 @@
-"""Faults made on purpose on the running cluster, each undone at the end of its test.
+"""Deliberate faults on the running cluster, each undone at the end of its test.
 
     ./run-tests faults                       brings the cluster up to date first
     .venv/bin/python -m pytest -p testing.e2e.conftest testing/faults
     .venv/bin/python -m pytest -p testing.e2e.conftest testing/faults -n 2 --no-loadscope-reorder
 
-The cluster, its people, the journals of a failure and the turns of workers are those of the
-end-to-end tests. While one worker stops stores, the other may break logins; tests of stores log in
-under the lock of the fixture `logins`.
+The cluster, its people, the journals of a failure and the turns of workers come from the end-to-end
+tests. While a worker stops stores, the other worker may break logins; tests of stores log in under
+the lock of the fixture `logins`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def logins() -> Turns:
-    """The lock of logins: tests that log in share it, a fault of logins has it alone."""
+    """The lock of logins: tests that log in share it, a fault of logins takes it exclusively."""
     return Turns(STATE, "logins")
 
 

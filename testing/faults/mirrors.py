@@ -1,4 +1,4 @@
-"""A pusher and a reader that go on while hosts are away, and the state in the end."""
+"""A pusher and a reader that continue while hosts are away, and the state in the end."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def wait_for_equality(cluster: Cluster) -> None:
 
 
 def pushed(work: Clone, content: bytes) -> tuple[str, str]:
-    """Push a changeset; return its node and what the pusher reads."""
+    """Push a changeset; return its node and the output of hg."""
     node = work.commit("file.txt", content, "in spite of it")
     return node, work.hg("push").ok().output
 
 
 def number_of(said: str) -> int:
-    """Return the number of the push that a pusher was told."""
+    """Return the number of the push in the output of a pusher."""
     told = RECORDED.search(said)
     assert told, said
     return int(told[1])
@@ -52,14 +52,14 @@ def number_of(said: str) -> int:
 class Reader:
     """A client that reads the heads of the repository over HTTPS, five times a second.
 
-    A read that hangs delays no later one: each has a thread.
+    Each read has a thread, so that a read that hangs delays no later read.
     """
 
     cluster: Cluster
     failed: list[tuple[float, str]] = field(default_factory=list)
     """When each failed read began (`time.monotonic`), and the answer."""
     begun: list[float] = field(default_factory=list)
-    """When each read began that succeeded."""
+    """When each successful read began."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -95,7 +95,7 @@ class Reader:
             self.begun.append(began)
 
     def wait_for_reads(self, count: int, since: float = 0.0) -> None:
-        """Wait until so many reads have succeeded that began after a moment."""
+        """Wait until so many reads that began after a moment have succeeded."""
 
         def succeeded() -> bool:
             found = [began for began in self.begun if began >= since]
@@ -105,7 +105,7 @@ class Reader:
         wait_until("reads succeed", succeeded, SECONDS)
 
     def failures(self, since: float) -> list[tuple[float, str]]:
-        """Return the reads that failed and began after a moment: seconds after it, and answer."""
+        """Return the failed reads that began after a moment: seconds since then, and answer."""
         return [(began - since, answer) for began, answer in self.failed if began >= since]
 
 
@@ -115,9 +115,9 @@ class Pusher:
 
     work: Clone
     acknowledged: dict[int, str] = field(default_factory=dict)
-    """Pushes whose client was told that they are recorded: number and changeset."""
+    """Pushes that the server said it has recorded: number and changeset."""
     failed: str = ""
-    """What the client of the push that failed was told."""
+    """The output of the failed push."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
 

@@ -23,7 +23,7 @@ def promote(cluster: Cluster, host: Host) -> str:
 
 
 def towards(person: Person, host: Host, folder: Path) -> Person:
-    """Return the person whose commands over SSH go to a host, which is known by its key."""
+    """Return the person with SSH options that lead to a host and trust its key."""
     address = person.cluster.address(host)
     known_hosts = folder / f"known_hosts.{host.name}"
     key = host.shell("cat /etc/hgfleet/ssh/host_ed25519.pub").split()

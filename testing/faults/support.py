@@ -1,4 +1,4 @@
-"""How parts of the cluster are broken, and brought back."""
+"""Functions that break parts of the cluster and restore them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 SECONDS_TO_RECOVER: Final = 90
 SECONDS_FOR_A_LOGIN: Final = 5.0
-"""Of a login that nothing holds up, on a busy machine; one takes half a second."""
+"""Most time of an undisturbed login on a busy machine; usually it takes half a second."""
 PROBE: Final = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys --probe"
 
 
 @dataclass(frozen=True)
 class Faults:
-    """The parts that a test may break; all is undone at its end, last first, and well again."""
+    """The faults of a test; at its end they are undone in reverse order."""
 
     cluster: Cluster
     stack: ExitStack
 
     def break_(self, fault: Fault, host: Host) -> None:
-        """Begin a fault: one of the functions below."""
+        """Begin a fault, which is a function of this module."""
         self.stack.enter_context(contextmanager(fault)(self.cluster, host))
 
     def stop_unit(self, host: Host, *units: str) -> None:
@@ -44,7 +44,7 @@ class Faults:
         host.systemctl("stop", *units).ok()
 
     def freeze_unit(self, host: Host, unit: str) -> Callable[[], None]:
-        """Let a unit's processes sleep: its sockets are there and silent. Return the way back."""
+        """Freeze a unit's processes, so that its sockets are silent; return a function to thaw."""
 
         def thaw() -> None:
             host.systemctl("kill", "--signal=CONT", unit).ok()
@@ -60,7 +60,7 @@ def stopped(_cluster: Cluster, host: Host) -> Iterator[None]:
 
 
 def killed(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The host loses power: no program on it ends in order."""
+    """The host loses power: its programs have no time to end."""
     yield from _off(host, "kill")
 
 
@@ -74,7 +74,7 @@ def _off(host: Host, command: str) -> Iterator[None]:
 
 
 def paused(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The host hangs: its kernel takes connections, and no program answers."""
+    """The host hangs: its kernel accepts connections, and no program answers."""
     run(["docker", "pause", host.container]).ok()
     try:
         yield
@@ -95,7 +95,7 @@ def unplugged(cluster: Cluster, host: Host) -> Iterator[None]:
 
 
 def all_answer(host: Host) -> bool:
-    """Tell whether lookups get an answer from every directory server, and the replica has all."""
+    """Tell whether every directory server answers lookups, and the replica is complete."""
     lines = host.shell(PROBE).splitlines()
     assert lines
     assert all(" answers after " in line for line in lines), lines
@@ -103,7 +103,7 @@ def all_answer(host: Host) -> bool:
 
 
 def has_booted(host: Host) -> bool:
-    """Tell whether systemd is done with the start."""
+    """Tell whether systemd has finished the boot."""
     state = host.systemctl("is-system-running").stdout.strip()
     assert state in ("running", "degraded"), state
     return True
@@ -124,14 +124,14 @@ class Attempt:
     process: subprocess.Popen[str]
 
     def poll(self, seconds: float) -> int | None:
-        """Return how it ended, None if it has not within that time."""
+        """Return the exit code, or None if the login has not ended within that time."""
         try:
             return self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def result(self) -> Result:
-        """Wait for its end and return it."""
+        """Wait for the login's end and return its result."""
         out, err = pace.communicate(self.process, SECONDS_TO_RECOVER)
         return Result("a login that had to wait", self.process.returncode, out, err, 0.0)
 

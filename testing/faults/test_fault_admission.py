@@ -1,6 +1,6 @@
-"""Every store is away: no bundle is left, all clients clone from the server, and it bears that.
+"""Every store is away: no bundle is left, and the server bears the clones of all clients.
 
-The gate leaves these out: it has clones, a push and a bundle run without any store in
+The gate leaves these tests out: it has clones, a push and a bundle run without any store in
 `testing/e2e/test_objectstore.py`, and waits for slots in `testing/e2e/test_admission.py`.
 """
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.whole
 
 COSTLY: Final = "e2e/outage"
 ON_DISK: Final = "hgfleet"
-"""Has pull bundles, which are no work for the server."""
+"""A repository with pull bundles, which cost the server nothing."""
 CLONES: Final = 8
 SLOTS: Final = 2
 # More than the buffers between a session and its client, so that a clone takes a while.
@@ -38,7 +38,7 @@ CONTENT_BYTES: Final = 12_000_000
 
 @pytest.fixture(scope="module")
 def costly(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A repository with something of size, and with bundles."""
+    """A repository with a large file, and with bundles."""
     alice = cluster.person("alice")
     with logins.turn(alone=False):
         work = alice.clone(alice.ssh_url(COSTLY), tmp_path_factory.mktemp("source") / "work")
@@ -51,7 +51,7 @@ def costly(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
-    """No store and no cache of one serves anything, and clients are told so."""
+    """Neither stores nor their caches serve anything, and clients are offered no bundles."""
     both = (costly, ON_DISK)
     wait_until("there are bundles", lambda: all(cluster.manifest_of_all(one) for one in both))
     with ExitStack() as stack:

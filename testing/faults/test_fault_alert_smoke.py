@@ -1,6 +1,6 @@
 """Alerts of two kinds reach the Alertmanager while their faults last, and end after them.
 
-One alert tells of connections as clients make them, one of the record that a job wrote.
+The first alert is about connections as clients make them, the second about a job's record.
 `test_fault_alerts.py` provokes all alerts.
 """
 

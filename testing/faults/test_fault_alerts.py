@@ -1,8 +1,8 @@
 """Every alert fires when its fault is there, names its host, and ends after the fault.
 
-The faults are in `alert_table.py`. A second Prometheus watches them, in which no rule waits for
-longer than seconds (`alert_watch.py`). The file is the tier `alerts`; two of the alerts are in
-`test_fault_alert_smoke.py`, for the gate.
+The faults are in `alert_table.py`. A second Prometheus watches them, whose rules wait for seconds
+only (`alert_watch.py`). This file is the tier `alerts`; the gate has two of the alerts, in
+`test_fault_alert_smoke.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow, pytest.mark.whole]
 
 PASS_SECONDS: Final = 15
-"""Between two times at which old values pass, so that a fault that goes on would be seen."""
+"""Between two deletions of old values, so that a fault that continues would be seen."""
 
 RECORDS: Final = (
     (Place.PRIMARY, "/var/lib/hgfleet-bundles/last-run.json", "hgfleet-bundles.service"),
@@ -62,7 +62,7 @@ AGAIN: Final = (
     (Place.PRIMARY, "hgfleet-bundles.service"),
     (Place.SECOND_STORE, "hgfleet-backup-prune.service"),
 )
-"""Jobs whose last run may have met a store that was away, or no backup of a host yet."""
+"""Jobs whose last run may have met a missing store, or a host without a backup."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with_push_logs(cluster, tmp_path_factory.mktemp("pushes"))
     for place, unit in AGAIN:
         host = host_of(cluster, place)
-        # A run that is under way already may have met the state of a test before.
+        # A run that is already under way may have met the state of an earlier test.
         wait_until(f"{unit} ends well", partial(ends_well, host, unit), SECONDS, 1)
     monitor, broker = cluster.first("monitoring"), cluster.first("broker")
     with small_disk(broker), watch(monitor, history_of_disk(monitor, broker)) as watching:
@@ -83,7 +83,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ends_well(host: Host, unit: str) -> bool:
-    """Run a job to its end; an error has what it said."""
+    """Run a job to its end; an error contains its output."""
     done = host.systemctl("start", unit)
     said = ("journalctl", f"--unit={unit}", "--lines=12", "--output=cat")
     assert done.code == 0, f"{host.name}: {host.run(*said).stdout}"
@@ -91,7 +91,7 @@ def ends_well(host: Host, unit: str) -> bool:
 
 
 def with_push_logs(cluster: Cluster, folder: Path) -> None:
-    """Push to repositories of which no push is known yet."""
+    """Push to repositories whose push log is still empty."""
     primary, alice = cluster.first("ssh"), cluster.person("alice")
     for repository in (UNREADABLE, CHANGED, *CLOSED):
         if primary.run("test", "-s", push_log(repository)).code != 0:

@@ -1,8 +1,9 @@
-"""Clocks that are wrong, on the SSH host: who gets in does not depend on them, or it is a no.
+"""Wrong clocks on the SSH host: either they do not matter for a login, or it is refused.
 
-Containers share the machine's clock, so a program is told another time (libfaketime of the client
-host, the same Debian): the real lookup, against the real servers, as its real user. The decisions
-are in `testing/unit/directory/test_sync_check.py` and `testing/unit/ssh/test_certificate.py`.
+Containers share the machine's clock, so libfaketime, from the client host with the same Debian,
+gives a program another time. It runs the real lookup against the real servers, as its real user.
+The decisions are in `testing/unit/directory/test_sync_check.py` and
+`testing/unit/ssh/test_certificate.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def host(cluster: Cluster, client_host: Host) -> Iterator[Host]:
 
 
 def at(host: Host, skew: str, *command: str, user: str = "root") -> Result:
-    """Run a command whose clock is wrong."""
+    """Run a command with a wrong clock."""
     fake = [f"LD_PRELOAD={FOLDER}/libfaketime.so.1", f"FAKETIME={skew}"]
     return host.run("runuser", "-u", user, "--", "env", *fake, *command)
 
@@ -100,7 +101,7 @@ def test_a_host_whose_clock_is_behind_is_alarmed_not_one_that_is_ahead(
 
 
 def certificate(cluster: Cluster, folder: Path) -> list[str]:
-    """Return %t and %k of a certificate of alice's that is valid for an hour."""
+    """Return %t and %k of a certificate for alice that is valid for an hour."""
     (folder / "key.pub").write_bytes(cluster.person("alice").key.with_suffix(".pub").read_bytes())
     words = ["ssh-keygen", "-q", "-s", str(cluster.person("user-ca").key), "-I", "of an hour"]
     run([*words, "-n", "alice", "-V", "-1m:+1h", str(folder / "key.pub")]).ok()

@@ -1,7 +1,7 @@
 """Who gets in while the directory, or its replica on the SSH host, is away, hangs or is wrong.
 
-The gate has the provider unplugged and the replica frozen, where a lookup has to wait. Refused
-connections are told at once.
+The gate unplugs the provider and freezes the replica, so that a lookup has to wait. Refused
+connections are reported at once.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ REFUSED: Final = 77
 REPLICA_UNREACHABLE: Final = 69
 """Exit codes of the replica's check (hgfleet/directory/sync_check.py)."""
 SECONDS_FOR_A_REFUSAL: Final = 15.0
-"""Two servers that hang, asked for two questions, 2 s for each step (`ssh_directory_timeout`)."""
+"""Two lookups of two hanging servers, with 2 s for each step (`ssh_directory_timeout`)."""
 
 
 def lookups(host: Host, cursor: str, key: Path) -> list[dict[str, str]]:
-    """Return the fields of each lookup of a key since."""
+    """Return the fields of each lookup of a key since a place in the journal."""
     lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
     fields = [dict(w.split("=", 1) for w in shlex.split(line) if "=" in w) for line in lines]
     return [found for found in fields if found.get("fingerprint") == fingerprint(key)]
 
 
 def sources(host: Host, cursor: str, person: Person) -> set[str]:
-    """Return the servers that decided about a person's key since."""
+    """Return the servers that decided about a person's key since a place in the journal."""
     return {
         found["source"].partition("//")[0] + "//" for found in lookups(host, cursor, person.key)
     }
 
 
 def refused_soon(person: Person) -> Result:
-    """Return the answer of a login that is refused in bounded time."""
+    """Return the answer of a login, which must be refused in bounded time."""
     said = person.ssh("whoami").refused(DENIED)
     assert said.seconds < SECONDS_FOR_A_REFUSAL, said
     return said
@@ -62,7 +62,7 @@ def refused_soon(person: Person) -> Result:
 
 @pytest.fixture
 def revoked(cluster: Cluster, carols_entry: Directory) -> Person:
-    """Carol with her second key, which was taken from her a moment ago."""
+    """Carol with her second key, which was removed a moment ago."""
     second = cluster.person("carol", key="carol-second")
     identity = fingerprint(second.key)
     carols_entry.change("delete", identity, carols_entry.keys()[identity])
@@ -82,7 +82,7 @@ def test_people_push_without_the_provider_and_without_any_directory_only_adminis
     fault: Fault,
     tmp_path: Path,
 ) -> None:
-    """One break for all of it: the provider's host is away, and then the replica hangs too."""
+    """First the provider's host is away, then the replica hangs too."""
     host = cluster.first("ssh")
     private, who = "e2e/private?cmd=heads", basic("alice", alice.password)
     wait_until("alice reads it", lambda: cluster.get(private, headers=who).status == 200)
@@ -90,8 +90,8 @@ def test_people_push_without_the_provider_and_without_any_directory_only_adminis
 
     assert_replica_decides(cluster, alice, revoked, tmp_path)
     assert_nobody_is_alarmed(host)
-    # A replica holds no password of a person. A password that was right a moment ago is not enough:
-    # whether she is enabled is asked anew.
+    # A replica has no passwords. A password that was right a moment ago is not enough, because the
+    # directory is asked again whether she is enabled.
     wait_until("alice is not let in", lambda: cluster.get(private, headers=who).status == 503)
     assert "public repositories are served" in cluster.get(private, headers=who).body
     assert cluster.get("hgfleet?cmd=heads").status == 200
@@ -103,7 +103,7 @@ def test_people_push_without_the_provider_and_without_any_directory_only_adminis
     found = lookups(host, cursor, alice.key)
     assert found
     assert {(one["decision"], one["reason"]) for one in found} == {("deny", "unavailable")}
-    # Standing at the host's own door, with a key that is a file of root's.
+    # The administrators' sshd reads keys from a file of root's on the host itself.
     assert administrator(cluster).stdout.split() == ["breakglass", "root"]
 
 
@@ -123,7 +123,7 @@ def assert_replica_decides(cluster: Cluster, person: Person, revoked: Person, fo
 
 
 def assert_nobody_is_alarmed(host: Host) -> None:
-    """Assert that the replica's check tells of the provider, and of no fault of its own host."""
+    """Assert that the replica's check reports the provider, and no fault of its own host."""
     host.systemctl("start", CHECK).ok()
     status = host.run("hgfleet", "replica", "status")
     assert status.code == PROVIDER_UNREACHABLE
@@ -160,7 +160,7 @@ def administrator(cluster: Cluster) -> Result:
 
 @pytest.fixture
 def replication(cluster: Cluster, faults: Faults) -> Callable[[], None]:
-    """Give a function that takes the replica its password at the provider, until the end."""
+    """Give a function that sets a wrong password in the replica, until the test ends."""
     host = cluster.first("ssh")
     base = "olcDatabase={1}mdb,cn=config"
     ask = "ldapsearch -Q -LLL -o ldif-wrap=no -Y EXTERNAL -H ldapi:/// -s base"
@@ -182,7 +182,7 @@ def replication(cluster: Cluster, faults: Faults) -> Callable[[], None]:
 
 
 def caught_up(host: Host) -> None:
-    """Wait until the check says that the replica has everything, and trusts it again."""
+    """Wait until the check finds the replica complete, and trusts it again."""
     wait_until("the replica has caught up", lambda: host.systemctl("start", CHECK).ok(), 90)
     assert host.run("test", "-e", STALE).code != 0
 
@@ -235,7 +235,7 @@ def test_a_provider_that_refuses_the_replicas_account_raises_an_alarm(
 def test_a_replica_with_changes_that_a_restored_provider_does_not_have_raises_an_alarm(
     cluster: Cluster, carols_entry: Directory, faults: Faults
 ) -> None:
-    """The provider goes back to a backup; replicas are made anew, as the runbook says."""
+    """The provider is restored from a backup; then replicas fetch all, as the runbook says."""
     host, provider = cluster.first("ssh"), cluster.first("directory")
     second = cluster.person("carol", key="carol-second")
     provider.shell("slapcat -n 1 > /root/before.ldif")
@@ -264,7 +264,7 @@ def stop_and_empty(host: Host) -> None:
 
 
 def made_anew(host: Host) -> None:
-    """Have a replica fetch all entries, and wait until its check is content."""
+    """Have a replica fetch all entries, and wait until its check succeeds."""
     stop_and_empty(host)
     host.systemctl("start", UNIT).ok()
     caught_up(host)

@@ -1,7 +1,7 @@
-"""A path that another repository has now, on a mirror that was away meanwhile.
+"""Another repository gets a path while a mirror is away.
 
-The orders in which repositories are renamed, deleted and made again are those of the model in
-testing/unit; here are the programs of a mirror, its nginx and a client without a name.
+The model in testing/unit covers the orders in which repositories are renamed, deleted and made
+again. This test has the real programs of a mirror, its nginx and an anonymous client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def at_once(person: Person, command: str) -> Result:
 
 
 class Asking:
-    """A client without a name that asks a mirror for a file again and again."""
+    """An anonymous client that requests a file from a mirror again and again."""
 
     def __init__(self, cluster: Cluster, url: str) -> None:
         self._cluster, self._url = cluster, url
@@ -90,7 +90,7 @@ def test_a_mirror_that_was_away_never_shows_a_private_file_at_a_path_that_is_pub
 
 
 def delete(person: Person, *paths: str) -> None:
-    """Delete repositories for good, also those of a test that failed half-way."""
+    """Delete repositories for good, even after a test that failed half-way."""
     for path in paths:
         for command in (f"repo archive {path}", f"repo delete {path} {path}"):
             at_once(person, command)

@@ -30,7 +30,7 @@ UNITS: Final = (
 
 
 def full_disk(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The journal's disk has no room left; lines kept in memory meanwhile are dropped too."""
+    """The journal's disk has no room left; lines that are only in memory are dropped too."""
     host.shell(
         f"mount -t tmpfs -o size=1M,mode=2755 tmpfs {JOURNAL}"
         f"; mkdir {JOURNAL}/$(cat /etc/machine-id)"
@@ -44,7 +44,7 @@ def full_disk(_cluster: Cluster, host: Host) -> Iterator[None]:
 
 
 def kept(host: Host, mark: str) -> bool:
-    """Tell whether the journal on the disk has a word."""
+    """Tell whether the journal on the disk contains a word."""
     found = host.run("journalctl", "--directory", JOURNAL, "--no-pager", "--grep", mark)
     return found.code == 0 and mark in found.stdout
 
@@ -86,12 +86,12 @@ def test_nobody_waits_for_a_log_that_nobody_takes(
 def test_a_journal_that_hangs_delays_people_and_turns_nobody_away(
     cluster: Cluster, alice: Person, bob: Person, faults: Faults
 ) -> None:
-    """As with any sshd: OpenSSH itself waits there. systemd's watchdog ends it after 3 minutes."""
+    """OpenSSH itself waits, as any sshd, until the watchdog ends journald after 3 minutes."""
     host = cluster.first("ssh")
     thaw = faults.freeze_unit(host, "systemd-journald.service")
 
     def waits() -> bool:
-        # The kernel keeps some lines for a reader that does not read. Then it is felt.
+        # The kernel buffers some lines for a reader that does not read. After that, logins wait.
         return background(bob, "whoami").poll(seconds=3) is None
 
     wait_until("somebody has to wait", waits, 60)

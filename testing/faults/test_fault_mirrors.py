@@ -1,7 +1,7 @@
 """Pushes and reads go on while a mirror, the broker, the primary or a daemon is away.
 
-The gate has each part away once, in the way that is told last or loses most. A host that stops, or
-hangs, repeats that by another error of the same connections.
+The gate takes each part away once, by the fault that is noticed last or loses most. Stopped and
+hanging hosts only cause other errors on the same connections.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 WHOLE: Final = pytest.mark.whole
 UNNOTICED_SECONDS: Final = 5.0
-"""For which reads may fail after the death of the mirror that answered them."""
+"""For how long reads may fail after the mirror that answered them has died."""
 
 KILLS: Final = 6
-"""Each unit twice; the random moments are those of `testing/integration/replication`."""
+"""Each unit twice; `testing/integration/replication` kills at random moments."""
 
 
 @pytest.fixture(autouse=True)
 def _mirrors_are_back(cluster: Cluster) -> Iterator[None]:
-    """Leave the cluster with mirrors that have caught up and are used.
+    """Leave the cluster with mirrors that have caught up and serve readers.
 
     Set up before `faults`, so it ends after the faults are undone.
     """
@@ -88,7 +88,7 @@ def shows(cluster: Cluster, host: Host, node: str) -> bool:
 
 
 def is_visible_everywhere(cluster: Cluster, work: Clone) -> bool:
-    """Push, and tell whether the pusher reads that every mirror shows the push."""
+    """Push, and tell whether hg says that every mirror shows the push."""
     _, said = pushed(work, uuid.uuid4().bytes)
     count = len(mirrors_of(cluster))
     assert f"visible on {count}/{count} mirrors" in said, said
@@ -129,7 +129,7 @@ def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
 def test_a_mirror_whose_applier_stopped_serves_no_reader_until_it_has_caught_up(
     cluster: Cluster, work: Clone, faults: Faults
 ) -> None:
-    """Its web host answers as ever, and would show old heads."""
+    """Its web host answers as usual, and would show old heads."""
     gone, *others = mirrors_of(cluster)
     faults.stop_unit(gone, "hgfleet-applier.service")
     wait_for_absence(cluster, gone)
@@ -177,7 +177,7 @@ def is_known(cluster: Cluster, node: str) -> bool:
 
 
 def is_told_of(gone: Host, work: Clone) -> bool:
-    """Push, and tell whether the pusher reads that one mirror shows it and another is away."""
+    """Push, and tell whether hg says that a mirror shows the push and another mirror is away."""
     _, said = pushed(work, uuid.uuid4().bytes)
     assert "visible on 1/2 mirrors" in said, said
     assert gone.name in said, said
@@ -185,7 +185,7 @@ def is_told_of(gone: Host, work: Clone) -> bool:
 
 
 def is_told_of_the_broker(work: Clone) -> bool:
-    """Push, and tell whether the pusher reads that replication is down."""
+    """Push, and tell whether hg says that replication is down."""
     _, said = pushed(work, uuid.uuid4().bytes)
     assert "replication is down, mirrors will show it later" in said, said
     return True
@@ -220,7 +220,7 @@ def test_readers_go_on_without_the_primary_and_no_acknowledged_push_is_lost(
 
 
 def show(cluster: Cluster, acknowledged: Mapping[int, str]) -> bool:
-    """Tell whether each mirror shows each acknowledged push; an error names a missing one."""
+    """Tell whether each mirror shows each acknowledged push; an error names a missing push."""
     query = f"json-pushes?startID={min(acknowledged) - 1}&endID={max(acknowledged)}"
     for host in mirrors_of(cluster):
         shown = cluster.get(f"https://{cluster.address(host)}:8443/{REPOSITORY}/{query}")

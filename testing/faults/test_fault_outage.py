@@ -1,7 +1,7 @@
-"""An outage is told while it lasts: by alerts, by `./cluster status`, on the status page.
+"""An outage is visible while it lasts: in alerts, in `./cluster status`, on the status page.
 
-The alerts are those of the real Prometheus, with the waits of its rules. The gate has two alerts in
-a second Prometheus (`test_fault_alert_smoke.py`).
+The alerts come from the real Prometheus, with the waits of its rules. The gate has two alerts in a
+second Prometheus (`test_fault_alert_smoke.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def delivered(monitor: Host) -> set[str]:
 def test_servers_that_stop_are_told_within_a_minute_until_they_run(
     cluster: Cluster, prometheus: Prometheus
 ) -> None:
-    """The page is in the object store: clients read it who reach nothing else."""
+    """The page is in the object store: clients that reach nothing else can read it."""
     proxy, ssh, monitor = (cluster.first(part) for part in ("proxy", "ssh", "monitoring"))
     stopped = [(proxy, "haproxy.service"), (ssh, "hgfleet-sshd.service")]
     wanted = {("HttpsDown", proxy.name), ("SshDown", ssh.name)}

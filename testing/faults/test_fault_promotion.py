@@ -1,6 +1,6 @@
-"""A mirror takes the place of a primary that is gone, and the former one takes no push.
+"""A mirror takes the place of a lost primary, and the former primary accepts no push.
 
-The steps of a promotion are in `testing/integration/replication`, `test_promotion.py` and
+The steps of a promotion are tested in `testing/integration/replication`, `test_promotion.py` and
 `test_fencing.py`; here the playbook makes them on hosts.
 """
 
@@ -39,14 +39,14 @@ def standby(cluster: Cluster) -> Host:
 
 @pytest.fixture
 def former(cluster: Cluster, standby: Host) -> Iterator[Host]:
-    """The primary, which it is again afterwards.
+    """The primary; it is the primary again afterwards.
 
     Set up before `faults`, so it ends after the host has started.
     """
     primary = cluster.first("ssh")
     yield primary
     if '"role": "mirror"' not in primary.run("hgfleet", "replication", "status", "--json").output:
-        # The test ended before it was made a mirror.
+        # The test ended before the former primary became a mirror.
         promote(cluster, standby)
     wait_until(
         f"{primary.name} has every push", lambda: log_of(primary) == log_of(standby), SECONDS
@@ -100,6 +100,6 @@ def test_a_mirror_takes_the_place_of_a_primary_that_is_gone(
 
     wait_until(f"{former.name} names the new primary", is_refused, SECONDS)
     assert len(log_of(former).splitlines()) == number
-    # It becomes a mirror of the new primary with the next run, and has the push.
+    # The next run makes the former primary a mirror of the new primary, and the push arrives there.
     promote(cluster, standby)
     wait_until(f"{former.name} follows", lambda: log_of(former) == log_of(standby), SECONDS)

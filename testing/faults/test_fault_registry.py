@@ -1,4 +1,4 @@
-"""A registry that goes back on the primary, or loses an entry: no mirror deletes a repository."""
+"""The primary's registry goes back to a former state, or loses an entry: mirrors delete nothing."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ REGISTRY: Final = "/var/lib/hgfleet/dynamic/registry.json"
 
 
 def state(host: Host) -> Any:
-    """Return the state of replication on a host, also where it is not well."""
+    """Return the state of replication on a host, even if there is a problem."""
     return json.loads(host.run("hgfleet", "replication", "status", "--json").stdout)
 
 
 def told(host: Host, what: str, name: str) -> bool:
-    """Whether a host tells of a document that it refuses, or of a folder that is set aside."""
+    """Whether a host reports a document that it refuses, or a folder that is set aside."""
     return name in state(host).get(what, {})
 
 
 def follows(host: Host) -> bool:
-    """Whether a mirror follows its primary in all."""
+    """Whether a mirror follows its primary in everything."""
     found = state(host)
     return not (found["refused"] or found["aside"])
 
@@ -45,7 +45,7 @@ def is_shown(cluster: Cluster, mirror: Host, path: str) -> bool:
 
 
 def delete(person: Person, *paths: str) -> None:
-    """Delete repositories for good, also those of a test that failed half-way."""
+    """Delete repositories for good, even after a test that failed half-way."""
     for path in paths:
         for command in (f"repo archive {path}", f"repo delete {path} {path}"):
             words = ["ssh", *person.ssh_options, *person.ssh_target, command]
@@ -72,18 +72,18 @@ def test_mirrors_keep_what_an_older_registry_does_not_name(
             wait_until(
                 f"{mirror.name} refuses it", partial(told, mirror, "refused", "registry"), SECONDS
             )
-        # A new connection of a mirror that has started again is no other one.
+        # A mirror that restarts and connects again still refuses the registry.
         mirrors[0].systemctl("restart", "hgfleet-applier.service").ok()
         wait_for_use(cluster, mirrors[0])
         for mirror in mirrors:
             assert "is older" in state(mirror)["refused"]["registry"]
             assert is_shown(cluster, mirror, later)
         bob.ssh(f"repo describe {former} 'now'").refused("not in order", "nothing was changed")
-        # The relay writes its state now and then.
+        # The relay writes its state only from time to time.
         wait_until("the primary tells", partial(told, primary, "problems", "registry"), SECONDS)
         assert "hgfleet replication begin-term" in state(primary)["problems"]["registry"]
     finally:
-        # Later on it would be an older one itself.
+        # If written later, `newest` would itself be an older registry.
         primary.write(REGISTRY, newest)
     for mirror in mirrors:
         wait_until(f"{mirror.name} follows again", partial(follows, mirror), SECONDS)

@@ -1,7 +1,7 @@
 """Stores of bundles fail in every way, and every clone succeeds.
 
-The gate has the faults that are hardest to see: a store that answers slowly, and objects that are
-not what was published. A store that refuses or is silent is seen by the same requests.
+The gate has the faults that are hardest to notice: a store that answers slowly, and objects that
+differ from the published ones. The same requests notice a store that refuses or is silent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OBJECTS_NOTICED_S: Final = 75
 """Seconds after which no client is sent to a missing or wrong object: eleven rounds, and some."""
 BACK_S: Final = 60
 COUNT: Final = 9
-"""Three kinds of bundles, in two stores and in the cache of one of them."""
+"""Three kinds of bundles, in two stores and in the cache of the first store."""
 BUNDLES: Final = "hgfleet-bundles.service"
 FINDINGS: Final = "/var/lib/hgfleet-bundles/corrupt.json"
 READ_MARKS: Final = "/var/cache/hgfleet/bundles/read"
@@ -70,7 +70,7 @@ def forbidden(_cluster: Cluster, host: Host) -> Iterator[None]:
 
 
 def slow(_cluster: Cluster, host: Host) -> Iterator[None]:
-    """The host's network lets a byte a second through."""
+    """The host's network passes a byte per second."""
     inside = ["docker", "run", "--rm", f"--network=container:{host.container}"]
     inside += ["--cap-add=NET_ADMIN", images.ensure_base(), "tc", "qdisc"]
     limit = ["tbf", "rate", "8bit", "burst", "1600", "latency", "1s"]
@@ -94,7 +94,7 @@ def told(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFacto
 
 
 def all_are_told(cluster: Cluster) -> list[str]:
-    """Wait until clients are told of everything there can be."""
+    """Wait until clients are offered all bundles in all places."""
 
     def probe() -> list[str]:
         found = cluster.manifest_of_all(REPOSITORY)
@@ -109,7 +109,7 @@ def at(cluster: Cluster, urls: Sequence[str], host: Host) -> list[str]:
 
 
 def clones(cluster: Cluster, alice: Person, place: Path) -> list[str]:
-    """Clone both ways; return where the bundles came from."""
+    """Clone over HTTPS and SSH; return where the bundles came from."""
     used = []
     for way, url in (("https", cluster.url(REPOSITORY)), ("ssh", alice.ssh_url(REPOSITORY))):
         clone = alice.clone(url, place / way)
@@ -140,8 +140,9 @@ def test_nobody_is_sent_to_a_store_that_does_not_serve(
         now = cluster.manifest_of_all(REPOSITORY)
         return [] if set(now) & set(gone) else now
 
-    # The other store is there as before. The cache asks the store each minute whether it still has
-    # an object, and a probe that waits for a slow answer finds the cache away until the next one.
+    # The other store works as before. The cache asks the store each minute whether it still has an
+    # object, and a probe that waits for a slow answer counts the cache as away until the next
+    # probe.
     now = wait_until("nobody is told of it", left, NOTICED_S)
     others = [u for u in told if u not in gone]
     cached = at(cluster, told, cluster.first("cdn"))
@@ -156,7 +157,7 @@ def deleted(store: Host, key: str) -> None:
 
 
 def bit_turned(store: Host, key: str) -> None:
-    """On the disk: length, time, entity tag and everything else that the store says stay."""
+    """Flip a bit on the disk: length, time, entity tag and all other metadata in the store stay."""
     script = """
 path = f"/srv/objectstore/data/{bucket}/{sys.argv[1]}"
 before = os.stat(path)
@@ -171,7 +172,7 @@ os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def replaced(store: Host, key: str) -> None:
-    """By a holder of credentials, keeping its length; the next time, as it was."""
+    """Invert an object's content, with its owner's credentials; a second call restores it."""
     script = """
 found = client.get_object(Bucket=bucket, Key=sys.argv[1])
 body = bytes(byte ^ 255 for byte in found["Body"].read())
@@ -181,7 +182,7 @@ client.put_object(Bucket=bucket, Key=sys.argv[1], Body=body, Metadata=found["Met
 
 
 def cache_turned(edge: Host, key: str) -> None:
-    """A bit of a copy on the disk of the cache."""
+    """Flip a bit of a copy on the disk of the cache."""
     script = """
 import pathlib, sys
 name = f"KEY: asked-again:/bundles/{sys.argv[1]}bytes=0-".encode()
@@ -209,7 +210,7 @@ def key_of(url: str) -> str:
 
 
 def offers(cluster: Cluster) -> list[str]:
-    """Return the manifest that each web host hands out."""
+    """Return the manifest that each web host advertises."""
     urls = [cluster.url_past_proxy(host, REPOSITORY) for host in cluster.all("web")]
     return [cluster.get(f"{url}?cmd=clonebundles").body for url in urls]
 
@@ -231,7 +232,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong_and_a_wrong_copy_mends
     wrong = {here["stream"], here["zstd"], there["gzip"]}
     store_faults.stack.callback(all_are_told, cluster)
 
-    # Undone last first: the bundle jobs make the deleted object when all the others are well again.
+    # Faults are undone in reverse order: the bundle jobs make the deleted object last.
     store_faults.stack.callback(lambda: cluster.make_bundles(REPOSITORY).ok())
     deleted(store, key_of(here["stream"]))
     store_faults.stack.callback(bit_turned, store, key_of(here["zstd"]))
@@ -243,7 +244,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong_and_a_wrong_copy_mends
 
     def left() -> bool:
         now = offers(cluster)
-        # The first prober that reads the copy has it fetched again.
+        # The first prober that reads the copy makes the cache fetch it again.
         if any(copy not in offer for offer in now):
             noticed.add(copy)
         assert copy in noticed, f"every host hands out {copy}"
@@ -252,7 +253,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong_and_a_wrong_copy_mends
         return True
 
     wait_until("nobody is told of them", left, OBJECTS_NOTICED_S)
-    # What is deleted at its origin leaves the cache, when that is asked again after a minute.
+    # A deleted object leaves the cache when the cache asks the origin again, after a minute.
     expected = [url for url in told if url not in wrong | {copies["stream"]}]
     wait_until(
         "the cache has fetched its copy again, and the deleted one left",
@@ -270,7 +271,7 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong_and_a_wrong_copy_mends
 def corrupt(
     cluster: Cluster, told: list[str], store_faults: Faults
 ) -> tuple[Host, str, Callable[[], bool]]:
-    """A stored bundle with a flipped bit: host of the jobs, URL, and whether it is well again."""
+    """A stored bundle with a flipped bit: host of the jobs, URL, and a check of its repair."""
     store, jobs = cluster.first("objectstore"), cluster.first("bundles")
     url = next(url for url in at(cluster, told, store) if ".zstd" in url)
     key = key_of(url)
@@ -282,7 +283,7 @@ def corrupt(
     bit_turned(store, key)
 
     def is_well() -> bool:
-        # Through each published bundle a clone is right.
+        # A clone from each published bundle is correct.
         return store.shell(content) == right and jobs.run(*VERIFY).code == 0
 
     assert store.shell(content) != right
@@ -294,7 +295,7 @@ def test_a_corrupt_object_is_found_and_replaced_by_command(
     corrupt: tuple[Host, str, Callable[[], bool]],
 ) -> None:
     jobs, url, is_well = corrupt
-    # Neither a list nor headers tell.
+    # Neither a listing nor headers show the flipped bit.
     assert url in jobs.run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
     found = jobs.run(*VERIFY)
     assert found.code == 1, found
@@ -308,7 +309,7 @@ def test_a_corrupt_object_is_found_and_replaced_by_command(
 def test_a_corrupt_object_is_found_by_schedule_recorded_and_replaced(
     cluster: Cluster, corrupt: tuple[Host, str, Callable[[], bool]]
 ) -> None:
-    """An alert tells of the record (`test_fault_alert_smoke.py`)."""
+    """An alert reports this record (`test_fault_alert_smoke.py`)."""
     jobs, url, is_well = corrupt
     # The time of the weekly read has come; the run that reads also repairs.
     mark = cluster.identity(REPOSITORY)
