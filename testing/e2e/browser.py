@@ -3,8 +3,8 @@
     .venv/bin/python -m testing.e2e.browser     writes the dashboards of the running cluster as
                                                 pictures into docs/pictures
 
-A browser takes certificates from a store of its own, by a person's choice. So a forwarder on
-127.0.0.1 shows the certificate, and the browser needs none.
+A browser takes certificates from its own store, and asks a person which to use. So a forwarder on
+127.0.0.1 presents the certificate, and the browser needs none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = "chromium"
 PAGE: Final = "/consoles/hgfleet.html"
 MILLISECONDS_FOR_A_PAGE: Final = 20_000
-"""Of the page's own clock, which stands while the page waits for an answer."""
+"""Milliseconds of the page's own clock, which stops while the page waits for an answer."""
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def prometheus_without_certificate(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _browse(url: str, *options: str) -> str:
-    """Load a page and run its scripts to their end; return what the browser prints."""
+    """Load a page and run its scripts to their end; return the output of the browser."""
     # Chromium's own sandbox refuses to run as root, as in a container of continuous integration.
     words = [PROGRAM, "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     words += ["--no-sandbox"] if os.getuid() == 0 else []

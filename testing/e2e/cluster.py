@@ -14,10 +14,10 @@ class Cluster(Service):
     """The running cluster, by the variables of `./cluster env`."""
 
     def person(self, name: str, key: str | None = None) -> Person:
-        """Return a person with a key of the cluster; `key` if it is not named like the person."""
+        """Return a person with a key of the cluster; `key` is for a key of another name."""
         return Person(name, Path(self.env["HGFLEET_KEYS"]) / (key or name), self)
 
     def directory(self, person: str) -> Directory:
-        """Return the entry of a person, as the directory's administrator has it."""
+        """Return the entry of a person, for the directory's administrator."""
         dn = f"uid={person},ou=people,{self.env['HGFLEET_LDAP_BASE']}"
         return Directory(self.first("directory"), dn)

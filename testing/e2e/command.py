@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 SECONDS_FOR_A_COMMAND: Final = 120
 SHOWN_LINES: Final = 40
-"""Of a command's output, in the message of a test that failed."""
+"""Most lines of a command's output in the message of a failed test."""
 
 
 def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: float = 0.2) -> T:
     """Return the first true answer of `probe`; fail with its last answer when the time is over.
 
-    A probe may raise AssertionError or OSError for "not yet". The seconds are those of a quiet
+    A probe may raise AssertionError or OSError for "not yet". The seconds are meant for a quiet
     machine (`testing/support/pace.py`).
     """
     deadline = Deadline(seconds)
@@ -44,7 +44,7 @@ def wait_until(what: str, probe: Callable[[], T], seconds: float = 30, every: fl
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended. A failing test shows its text."""
+    """The result of a command. A failing test shows it as text."""
 
     command: str
     code: int
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def output(self) -> str:
-        """The output on a person's terminal, more or less in this order."""
+        """The output on a person's terminal, roughly in this order."""
         return self.stdout + self.stderr
 
     def ok(self) -> Result:
@@ -63,7 +63,7 @@ class Result:
         return self
 
     def refused(self, *words: str) -> Result:
-        """Return self; fail unless it ended in an error that contains these words, and no crash."""
+        """Return self; fail unless the command ended in an error with these words, not a crash."""
         assert self.code != 0, f"expected a refusal, but it succeeded:\n{self}"
         assert "Traceback" not in self.output, f"a person got a traceback:\n{self}"
         for word in words:
@@ -88,9 +88,9 @@ def run(
     stdin: str = "",
     seconds: float = SECONDS_FOR_A_COMMAND,
 ) -> Result:
-    """Run a command to its end. One that takes longer is a failure.
+    """Run a command to its end; fail if it takes longer.
 
-    The seconds are those of a quiet machine (`testing/support/pace.py`).
+    The seconds are meant for a quiet machine (`testing/support/pace.py`).
     """
     begin = time.monotonic()
     shown = shlex.join(command)

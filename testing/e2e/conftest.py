@@ -1,4 +1,4 @@
-"""The one running cluster, its people, and the journals of a failure.
+"""The running cluster, its people, and the journals of a failure.
 
     ./run-tests e2e                                          brings the cluster up to date first
     .venv/bin/python -m pytest testing/e2e                   on the cluster as it runs
@@ -51,12 +51,12 @@ BEGUN = pytest.StashKey[str]()
 NETWORK = tuple(
     f"mercurial.{name}" for name in ("bundlecaches", "httppeer", "sslutil", "streamclone")
 )
-"""Modules of a client of the service, beside those that a command on a local repository uses."""
+"""Modules that a client of the service uses in addition to those of a local command."""
 NEEDED = ("HGFLEET_HTTP_URL", "HGFLEET_SSH_PORT", "HGFLEET_CLUSTER_NAME", "HGFLEET_HGRC")
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of `./cluster env`: ours where all are set, else from running it."""
+    """Return the variables of `./cluster env`, from this process if all are set."""
     if all(name in os.environ for name in NEEDED):
         return {name: value for name, value in os.environ.items() if name.startswith("HGFLEET_")}
     asked = subprocess.run(
@@ -75,9 +75,9 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def _cluster_stays(request: pytest.FixtureRequest, worker_id: str) -> Iterator[Mark]:
-    """Share the lock of ./cluster: nothing changes the cluster while it is tested.
+    """Share the lock of ./cluster, so that nothing changes the cluster while it is tested.
 
-    Tests that are killed leave the mark, and the next `./cluster up` repairs the hosts.
+    Killed tests leave the mark, and the next `./cluster up` repairs the hosts.
     """
     try:
         with undisturbed(f"tests ({worker_id})") as mark:
@@ -94,7 +94,7 @@ def cluster(_cluster_stays: Mark) -> Cluster:
         if not file.exists():
             pytest.exit(f"{file} is missing: ./cluster up makes it", pytest.ExitCode.USAGE_ERROR)
     running = Cluster(environment())
-    # Nine tenths of the processor time of a short command are imports, which forks share.
+    # Imports take nine tenths of the processor time of a short command, and forks share them.
     forks = prefork.shared(running.person("alice").environment, NETWORK)
     running = replace(running, hg=forks.program)
     try:
@@ -113,25 +113,25 @@ def prometheus(cluster: Cluster) -> Prometheus:
 
 @pytest.fixture
 def alice(cluster: Cluster) -> Person:
-    """May push to everything."""
+    """Alice, who may push to everything."""
     return cluster.person("alice")
 
 
 @pytest.fixture
 def bob(cluster: Cluster) -> Person:
-    """May push where the group sandbox may push."""
+    """Bob, who may push where the group sandbox may push."""
     return cluster.person("bob")
 
 
 @pytest.fixture
 def carol(cluster: Cluster) -> Person:
-    """Has two keys; this is with the first."""
+    """Carol, who has two keys, with the first of them."""
     return cluster.person("carol")
 
 
 @pytest.fixture
 def carols_entry(cluster: Cluster) -> Iterator[Directory]:
-    """Carol's entry; it has the same keys again afterwards."""
+    """Carol's entry; its keys are restored afterwards."""
     directory = cluster.directory("carol")
     before = directory.keys()
     assert len(before) == 2, f"expected two keys of carol: {before}"
@@ -150,7 +150,7 @@ def client_volumes(cluster: Cluster) -> list[str]:
 
 @pytest.fixture(scope="session")
 def client_host(cluster: Cluster, worker_id: str) -> Iterator[Host]:
-    """A host in the cluster's network with other clients than this machine has; gone afterwards."""
+    """A temporary host in the cluster's network, with other clients than this machine has."""
     container = f"{cluster.env['HGFLEET_CLUSTER_NAME']}-client-{worker_id}"
     run(["docker", "rm", "--force", container])
     words = ["docker", "run", "--detach", "--rm", "--init", "--hostname=client"]
@@ -166,13 +166,13 @@ def client_host(cluster: Cluster, worker_id: str) -> Iterator[Host]:
 def clients(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Iterator[Mapping[str, Client]]:
-    """A client in the network of each region of the inventory, and one that is nowhere known.
+    """A client in the network of each region of the inventory, and another in an unknown network.
 
     Each worker of pytest-xdist ("gw0", "gw1"; "master" without workers) has clients of its own.
     """
     worker = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     env = cluster.env
-    # The hosts' hg; Debian's in the image is older.
+    # The hosts' hg, since Debian's in the image is older.
     releases = tmp_path_factory.mktemp("releases")
     run(["tar", "-xzf", env["HGFLEET_RELEASE_ARCHIVE"], "-C", str(releases)]).ok()
     mounts = [f"--volume={releases}:/opt/hgfleet/releases:ro"]
@@ -194,7 +194,7 @@ def clients(
 
 @pytest.fixture
 def stopped(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
-    """Give a function that stops a unit on all hosts of a group; they run again afterwards."""
+    """Give a function that stops a unit on all hosts of a group, until the test ends."""
     units: list[tuple[Host, str]] = []
 
     def stop(group: str, unit: str) -> None:
@@ -227,7 +227,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Remember when a test began, for the journal of a failure."""
+    """Record when a test began, for the journal of a failure."""
     item.stash[BEGUN] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -269,6 +269,6 @@ def journals(cluster: Cluster, since: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def _cluster_is_known(request: pytest.FixtureRequest, cluster: Cluster) -> None:
-    """Let every test have the cluster, for the report of a failure, and name it in the mark."""
+    """Give every test the cluster, for the report of a failure, and name the test in the mark."""
     assert cluster.env
     request.config.stash[MARK].at(request.node.name)

@@ -1,4 +1,4 @@
-"""The fast way into a container of the cluster: its namespaces, without the engine.
+"""A fast way to run commands in a container of the cluster: its namespaces, without the engine.
 
 `docker exec` takes 62 ms for a command, entering the namespaces 4 ms, and a run of the tests enters
 some thousand times. Entering needs root; other people's commands go through the engine.
@@ -15,13 +15,13 @@ _SEARCHED: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 _NAMESPACES: Final = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 
 _known: dict[str, tuple[int, str, str]] = {}
-"""By container: its first process, the start time of that process, its capabilities."""
+"""The first process of each container, the start time of this process, and its capabilities."""
 
 
 def entering(container: str) -> list[str]:
-    """Return the words before a command that runs it as root in a container.
+    """Return the prefix of a command that runs it as root in a container.
 
-    A container that does not run, or restarts, is the engine's: its message is the clear one.
+    The engine handles a container that does not run or restarts: its message is clear.
     """
     engine = ["docker", "exec", container]
     if os.geteuid() != 0:

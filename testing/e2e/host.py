@@ -1,6 +1,6 @@
-"""A host of the cluster as its root has it, and its logs read from a known place on.
+"""A host of the cluster, with commands as root, and its logs from a known place on.
 
-Only facts that a person cannot see (a journal, an access log, the state of a unit) come this way.
+Tests use it only for facts that a person cannot see: a journal, an access log, a unit's state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Host:
         return self.run("systemctl", *words)
 
     def journal_cursor(self) -> str:
-        """Return the place where the journal ends now."""
+        """Return the current end of the journal."""
         said = self.shell("journalctl --sync && journalctl --lines=0 --show-cursor")
         return said.rpartition("-- cursor: ")[2].strip()
 
@@ -75,24 +75,24 @@ class Host:
 
 @dataclass(frozen=True)
 class Journals:
-    """The journals of several hosts, from a moment on."""
+    """The journals of several hosts, since a moment."""
 
     cursors: tuple[tuple[Host, str], ...]
 
     @classmethod
     def begin(cls, hosts: Iterable[Host]) -> Journals:
-        """Note where the journals end now."""
+        """Record where the journals end now."""
         return cls(tuple((host, host.journal_cursor()) for host in hosts))
 
     def lines(self, *options: str) -> list[str]:
-        """Return the messages since then, host after host."""
+        """Return the messages since then, host by host."""
         found = [host.journal_after(cursor, *options) for host, cursor in self.cursors]
         return [line for lines in found for line in lines]
 
 
 @dataclass(frozen=True)
 class RequestLog:
-    """The logs of requests of all web hosts, from a moment on and of one repository.
+    """Requests for a repository in the access logs of all web hosts, since a moment.
 
     `places` has the inode and the size of each host's log at that moment.
     """
@@ -102,12 +102,12 @@ class RequestLog:
     file: str
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return this repository's requests since the cursor was taken, host after host."""
+        """Return this repository's requests since that moment, host by host."""
         return [line for place in self.places for line in self._lines_of(*place)]
 
     def _lines_of(self, host: Host, inode_and_size: str) -> list[dict[str, Any]]:
         inode, size = inode_and_size.split()
-        # Where it was rotated meanwhile, the lines are in two files.
+        # If the log was rotated since then, the lines are in two files.
         script = f"""
             [ -e {self.file} ] || exit 0
             if [ "$(stat -c %i {self.file})" = {inode} ]; then
@@ -120,7 +120,7 @@ class RequestLog:
         return [line for line in found if line.get("repository") == self.repository]
 
     def wait(self, command: str) -> list[dict[str, Any]]:
-        """Return the lines once one is of this wire command: it is written after the answer."""
+        """Wait for a line of a wire command, which follows the answer; return the lines."""
 
         def probe() -> list[dict[str, Any]]:
             lines = self.lines()
@@ -132,8 +132,8 @@ class RequestLog:
 def changesets_sent(lines: Sequence[Mapping[str, Any]]) -> int:
     """Return how many bytes of changesets the web part sent, by these lines of its log.
 
-    A client that got everything from a bundle still sends one getbundle, for phases and bookmarks;
-    its line says that no changesets were asked for.
+    A client that got everything from a bundle still sends a getbundle request, for phases and
+    bookmarks; its line says that no changesets were requested.
     """
     return sum(
         int(line["bytes"])
@@ -144,7 +144,7 @@ def changesets_sent(lines: Sequence[Mapping[str, Any]]) -> int:
 
 
 def most_clones_at_once(lines: Sequence[str]) -> int:
-    """Return how many clones that cost the server had their turn at the same time, by its log."""
+    """Return the most clones that the server computed at the same time, by its log."""
     now = most = 0
     for line in lines:
         if "event=admission" in line:
@@ -156,7 +156,7 @@ def most_clones_at_once(lines: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class SessionLog:
-    """The SSH shell's log of sessions, from a moment on and of one repository and person."""
+    """The sessions of a person and a repository in the SSH shell's log, since a moment."""
 
     host: Host
     repository: str
@@ -164,7 +164,7 @@ class SessionLog:
     cursor: str
 
     def written(self) -> int:
-        """Return how many bytes the sessions wrote; waits for the end of at least one."""
+        """Return how many bytes the sessions wrote; waits for the end of at least one session."""
 
         def probe() -> list[int]:
             found = []

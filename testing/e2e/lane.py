@@ -1,7 +1,7 @@
-"""Hooks of pytest for tests on the one cluster: their turns, and an end when it is not well.
+"""Hooks of pytest for tests that share the cluster: turns, and the end of a run that broke it.
 
-The tests after a disruptive test that left the cluster broken would all fail, each after its
-deadlines. So the run ends there, and says which test it was and which part is not well.
+If a disruptive test leaves the cluster broken, all later tests would fail, each after its
+deadlines. So the run ends there, and names the test and the broken part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> PartSched
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest part; tests that have the cluster alone come last."""
+    """Begin with the longest part; tests that need the whole cluster come last."""
     items.sort(key=lambda item: order(item.nodeid))
 
 
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Wait for the turn of a test; several in a row that are alone are one turn."""
+    """Wait for the turn of a test; several exclusive tests in a row share a turn."""
     turns, wanted = item.config.stash[TURNS], wants_of(item)
     turns.enter(alone=wanted.alone, shared=wanted.shared)
     try:
@@ -55,20 +55,20 @@ def pytest_runtest_protocol(
             item.session.shouldstop = reason
             if mark := item.config.stash.get(MARK, None):
                 mark.keep(reason)
-        # A worker that stops keeps no turn: the others would wait for the end of its process.
+        # A worker that stops leaves its turn: the others would wait for the end of its process.
         if reason or nextitem is None or not wanted.alone or wants_of(nextitem) != wanted:
             turns.leave()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Look whether the cluster is well after a disruptive test, once all is undone."""
+    """After a disruptive test and its teardown, check that the cluster is well."""
     try:
         yield
     finally:
         cluster = getattr(item, "funcargs", {}).get("cluster")
         if item.get_closest_marker("disruptive") and isinstance(cluster, Cluster):
-            # The second run of a failed test has waited already.
+            # The first run of the failed test has already waited.
             seconds = 0 if item.stash.get(BROKEN, "") else well.SECONDS
             item.stash[BROKEN] = ""
             try:
@@ -79,6 +79,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave the turn that a run has which ends at a failure."""
+    """Leave the turn, which a run that ends at a failure still has."""
     if turns := session.config.stash.get(TURNS, None):
         turns.leave()

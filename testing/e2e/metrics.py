@@ -1,6 +1,6 @@
-"""The metrics of hosts as of now: what each host writes for its exporter.
+"""The current metrics of hosts, as each host writes them for its exporter.
 
-Prometheus sees them up to half a minute later; that it does is one test of test_monitoring.py.
+Prometheus sees them up to half a minute later, which test_monitoring.py tests.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def read(text: str) -> list[Series]:
 
 
 def written(hosts: Iterable[Host]) -> list[Series]:
-    """Return the metrics of hosts, which they write at once."""
+    """Have hosts write their metrics now, and return these."""
     found = []
     for host in hosts:
-        # Done when they are written.
+        # The reload returns when the metrics are written.
         host.systemctl("reload", WRITER).ok()
         found += read(host.shell(f"cat {FILE}"))
     return found
@@ -58,7 +58,7 @@ def written(hosts: Iterable[Host]) -> list[Series]:
 def total(series: Sequence[Series], expression: str) -> float:
     """Return the sum of the series of an expression: a name, with `=` and `!=` of labels.
 
-    It is 0 where no host has such a series: a counter is written from its first event on.
+    The sum is 0 where no host has such a series: a counter appears with its first event.
     """
     name, _, conditions = expression.partition("{")
     wanted = [

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = "e2e/replication"
 SECONDS: Final = 90
-"""For a state that comes by itself, on a machine under load."""
+"""For a state that arrives by itself, on a machine under load."""
 
 
 def mirrors_of(cluster: Cluster) -> list[Host]:
@@ -30,12 +30,12 @@ def log_of(host: Host, repository: str = REPOSITORY) -> str:
 
 
 def is_equal(host: Host) -> bool:
-    """Tell whether every repository of a mirror is as on the primary."""
+    """Tell whether every repository of a mirror equals the primary's."""
     return bool(host.run("hgfleet", "replication", "verify").ok())
 
 
 def requests_after(cluster: Cluster, cursor: str) -> list[dict[str, Any]]:
-    """Return what the proxy has logged of requests since a place in its journal."""
+    """Return the requests that the proxy has logged since a place in its journal."""
     lines = cluster.first("proxy").journal_after(cursor, "--unit=haproxy")
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [one for one in found if one["event"] == "request"]
@@ -49,7 +49,7 @@ def is_used(cluster: Cluster, host: Host) -> bool:
 
 
 def wait_for_use(cluster: Cluster, host: Host) -> None:
-    """Wait until a mirror has caught up and takes readers."""
+    """Wait until a mirror has caught up and serves readers."""
     wait_until(f"the proxy uses {host.name}", lambda: is_used(cluster, host), SECONDS)
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from testing.e2e.service import Service
 
 DENIED: Final = "Permission denied (publickey)"
-"""The answer of ssh when the server took no key, for any reason."""
+"""The answer of ssh when the server accepted no key, for any reason."""
 
 CHANGE: Final = re.compile(r"repo (?!info|list)|token (?!list)")
 """The commands over SSH that change user repositories or tokens."""
 ON_MIRRORS: Final = re.compile(r"\b(\d+)/\1 mirrors in ")
-"""What a command says whose change all mirrors have."""
+"""Output of a command whose change has reached all mirrors."""
 
 
 def basic(name: str, secret: str) -> dict[str, str]:
@@ -40,7 +40,7 @@ def basic(name: str, secret: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Person:
-    """A person with a key: how ssh and hg are run as this person."""
+    """A person with a key, as whom ssh and hg can be run."""
 
     name: str
     key: Path
@@ -48,7 +48,7 @@ class Person:
 
     @property
     def ssh_options(self) -> list[str]:
-        """Options that make ssh depend on nothing of the machine it runs on."""
+        """Options that make ssh independent of the machine's own settings."""
         return [
             *("-F", "none", "-i", str(self.key)),
             *("-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none", "-o", "BatchMode=yes"),
@@ -142,7 +142,7 @@ class Clone:
         return self.owner.hg(*words, cwd=self.path)
 
     def commit(self, name: str, content: bytes, message: str) -> str:
-        """Commit one file; return the changeset's full hash."""
+        """Commit a file; return the changeset's full hash."""
         (self.path / name).write_bytes(content)
         self.hg("commit", "--quiet", "--addremove", "-m", message).ok()
         return self.hg("log", "-r", ".", "-T", "{node}").ok().stdout
@@ -152,7 +152,7 @@ class Clone:
         return set(self.hg("log", "-r", "head()", "-T", "{node}\n").ok().stdout.split())
 
     def size(self) -> int:
-        """Return the bytes of its store, about the size of an uncompressed clone."""
+        """Return the size of its store in bytes, about the size of an uncompressed clone."""
         return sum(f.stat().st_size for f in (self.path / ".hg/store").rglob("*") if f.is_file())
 
 
@@ -196,7 +196,7 @@ def fingerprint(key: Path) -> str:
 
 @dataclass(frozen=True)
 class Directory:
-    """The directory as its administrator uses it: root on its host, through the socket."""
+    """The directory, used by its administrator: root on its host, through the socket."""
 
     host: Host
     dn: str
@@ -214,7 +214,7 @@ class Directory:
         return result
 
     def change(self, action: str, identity: str, key: str) -> None:
-        """Add or delete one key, as an administrator's tool would: both attributes at once."""
+        """Add or delete a key, as an administrator's tool would: both attributes at once."""
         ldif = f"dn: {self.dn}\nchangetype: modify\n"
         ldif += f"{action}: sshPublicKey\nsshPublicKey: {key}\n-\n"
         ldif += f"{action}: sshPublicKeyId\nsshPublicKeyId: {identity}\n"

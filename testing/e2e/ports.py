@@ -1,4 +1,4 @@
-"""Ports of hosts: the ones that programs listen on, and the ones that accept a connection."""
+"""Ports of hosts: which ports programs listen on, and which ports accept a connection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UDP: Final = "ss -H -n -lu"
 """Commands whose output `listeners` reads."""
 
 CLOSED: Final = (21, 23, 25, 111, 389, 873, 2375, 3306, 5432, 6379, 8000, 8080, 8222, 9100, 50000)
-"""Ports of other programs, LDAP without TLS and the monitoring of NATS among them."""
+"""Ports of other programs, among them LDAP without TLS and the monitoring port of NATS."""
 
-# Connects to all at the same time; prints those that were accepted.
+# Connects to all pairs at the same time; prints the pairs that accepted.
 PROBE: Final = """
 import asyncio, json, sys
 async def is_open(address, port):
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 
 def listeners(shown: str) -> set[int]:
-    """Return the ports in the output of ss, but for those of the loopback addresses."""
+    """Return the ports in the output of ss, without the ports of loopback addresses."""
     found = set()
     for line in shown.splitlines():
         address, _, port = line.split()[3].rpartition(":")
@@ -48,7 +48,7 @@ def listeners(shown: str) -> set[int]:
 def reached(
     wanted: Sequence[tuple[str, int]], prober: Sequence[str] = (sys.executable,)
 ) -> set[tuple[str, int]]:
-    """Return the addresses and ports that accept a connection from where `prober` runs Python."""
+    """Return the addresses and ports that accept a connection from the Python of `prober`."""
     command = [*prober, "-c", PROBE]
     done = subprocess.run(
         command, input=json.dumps(wanted), capture_output=True, text=True, check=False

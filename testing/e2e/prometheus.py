@@ -18,11 +18,11 @@ IN_TIME: Final = 60
 """Seconds from a fault that users notice to its alert."""
 
 SEEN: Final = 90
-"""Seconds until a change of a host's state is seen: the next write, the next read, and some."""
+"""Seconds until a change of a host's state is seen: the next write, the next scrape, and some."""
 
 
 def opener(env: Mapping[str, str]) -> urllib.request.OpenerDirector:
-    """Return what opens its URLs, with the certificate of `./cluster env` and without a proxy."""
+    """Return an opener of its URLs, with the certificate of `./cluster env` and without a proxy."""
     context = ssl.create_default_context(cafile=env["HGFLEET_CA_CERT"])
     context.load_cert_chain(env["HGFLEET_METRICS_CERT"])
     return urllib.request.build_opener(

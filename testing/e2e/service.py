@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-# Runs on a host: prints checksums of files that mirrors have too, and the user repositories.
+# Runs on a host: prints checksums of files that mirrors copy, and the user repositories.
 DOCUMENTS: Final = """
 import glob, hashlib, json, os
 folder = "/var/lib/hgfleet/"
@@ -63,7 +63,7 @@ class Service:
 
     @cached_property
     def inventory(self) -> Mapping[str, Any]:
-        """What Ansible makes of the inventory."""
+        """The inventory, as Ansible reads it."""
         return dict(json.loads(self.ansible("ansible-inventory", "--list").ok().stdout))
 
     def host(self, name: str) -> Host:
@@ -139,19 +139,19 @@ class Service:
             raise AssertionError(f"{whole} does not answer: {error}") from None
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield the lines of an answer that goes on, as they come; 30 s without one end it."""
+        """Yield the lines of a continuing answer as they come; 30 s without a line end it."""
         with self._opener.open(self.url(path), timeout=30) as answer:
             for line in answer:
                 yield line.decode().rstrip("\n")
 
     def requests(self, repository: str) -> RequestLog:
-        """Begin to read the logs of one repository here, on whichever host a client is served."""
+        """Begin to read the requests for a repository here, on any web host."""
         hosts = self.all("web")
         show = "systemctl show --property=Environment --value hgfleet-web.service"
         unit = hosts[0].shell(show)
         found = re.search(r"\bHGFLEET_WEB_ACCESS_LOG=(\S+)", unit)
         assert found, f"hgfleet-web.service names no HGFLEET_WEB_ACCESS_LOG: {unit}"
-        # A host that never had a request has no log yet, and making it is not our business.
+        # A host without any request so far has no log yet, and the test does not create it.
         stat = f"stat -c '%i %s' {found[1]} 2>/dev/null || echo 0 0"
         places = tuple((host, host.shell(stat)) for host in hosts)
         return RequestLog(places, repository, found[1])
@@ -161,7 +161,7 @@ class Service:
         return Journals.begin(self.all(group))
 
     def sessions(self, repository: str, person: str) -> SessionLog:
-        """Begin to read the SSH shell's log of one repository and person here."""
+        """Begin to read the sessions of a repository and person here, in the SSH shell's log."""
         host = self.first("ssh")
         return SessionLog(host, repository, person, host.journal_cursor())
 
@@ -170,7 +170,7 @@ class Service:
         return self._manifest(self.url(repository))
 
     def manifest_of_all(self, repository: str) -> list[str]:
-        """Return the URLs that every web host offers; an error while they differ, for waits.
+        """Return the URLs that every web host offers; while they differ, raise an error for waits.
 
         Each host probes the stores itself, and the proxy may send a client to any of them.
         """
@@ -199,10 +199,10 @@ class Service:
         return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
     def make_bundles(self, repository: str) -> Result:
-        """Run the bundle job for all repositories as its timer would, to its end.
+        """Run the bundle job for all repositories to its end, as its timer would.
 
-        The run that a push to this repository has started ends first: each repository has one run
-        at a time, and the other passes it over.
+        The run that a push to this repository has started ends first: a run skips a repository on
+        which another run is at work.
         """
         self.wait_for_bundles(repository)
         done = self.first("bundles").systemctl("start", "hgfleet-bundles.service")
@@ -218,9 +218,10 @@ class Service:
         self.wait_for_mirrors()
 
     def wait_for_mirrors(self) -> None:
-        """Wait until each web host has the files of the primary that are beside repositories.
+        """Wait until each web host has those files of the primary that are outside of repositories.
 
-        A push waits for the mirrors itself. User repositories, tokens and manifests follow.
+        A push waits for the mirrors itself, but user repositories, tokens and manifests follow
+        later.
         """
         primary = self.first("ssh")
         mirrors = [host for host in self.all("web") if host != primary]
@@ -237,7 +238,7 @@ class Service:
         wait_until("the mirrors have the documents of the primary", is_equal, 60)
 
     def remote_heads(self, repository: str) -> set[str]:
-        """Return the heads that the web part shows."""
+        """Return the heads of a repository, as the web part shows them."""
         page = self.get(f"{repository}?cmd=heads")
         assert page.status == 200, f"{repository}: {page}"
         return set(page.body.split())

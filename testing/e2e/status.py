@@ -32,7 +32,7 @@ def page(cluster: Cluster) -> str:
 
 
 def last(probe: str, text: str) -> tuple[datetime, str]:
-    """Return when the page says that the last clone or push was, and how it went."""
+    """Return the time and the result of the last clone or push, by the page."""
     found = re.search(LAST.format(probe), text)
     assert found is not None, text
     return datetime.fromisoformat(found[1]), found[2]

@@ -1,4 +1,4 @@
-"""Who gets in and who may push, by the directory at this moment."""
+"""Who gets in and who may push, by the current directory."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_everybody_gets_told_their_name(alice: Person, bob: Person) -> None:
 
 
 def refusals(host: Host, cursor: str, key: Path) -> list[str]:
-    """Return the refusals of a key that the key lookup has logged since."""
+    """Return the refusals of a key that the key lookup has logged since a place in the journal."""
     lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
     identity = fingerprint(key)
     return [line for line in lines if "decision=deny" in line and identity in line]

@@ -1,4 +1,4 @@
-"""Clones that no bundle covers take turns on a host, over SSH and HTTPS together."""
+"""Clones that no bundle covers share the slots of a host, over SSH and HTTPS together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTENT_BYTES: Final = 12_000_000
 
 @pytest.fixture(scope="module")
 def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """A clone of the repository, which has something of size."""
+    """A clone of the repository, which has a large file."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
     if not work.heads():
@@ -107,13 +107,13 @@ def test_more_clones_than_slots_wait_and_all_succeed(
         clones = [pool.submit(clone, number) for number in range(6)]
         wait_until("all wait", lambda: len(queue(ssh_host, "waiting")) == len(clones))
 
-        # Meanwhile others are served as ever.
+        # While the clones wait, other requests are served as usual.
         assert "1 changesets" in reader.hg("pull").ok().stdout
         reader.hg("pull", alice.ssh_url(REPOSITORY)).ok()
         assert cluster.get(f"{REPOSITORY}/rev/{node}").status == 200
         assert not any(one.done() for one in clones)
 
-        # Two sessions die, and those that wait go on.
+        # Two served sessions die, and the waiting clones continue.
         for line in queue(ssh_host, "served"):
             pid = line.rpartition("pid=")[2]
             ssh_host.run("kill", "-9", pid).ok()
@@ -127,7 +127,7 @@ def test_more_clones_than_slots_wait_and_all_succeed(
     lines = [line for line in ssh_host.journal_after(cursor) if "event=admission" in line]
     mine = [line for line in lines if f"repository={REPOSITORY}" in line]
     assert sum("decision=wait" in line for line in mine) == len(results)
-    # Those that were killed had no last word.
+    # The killed sessions logged no end.
     begun = next(n for n, line in enumerate(mine) if "decision=wait" in line)
     assert most_clones_at_once(mine[begun:]) <= SLOTS, "\n".join(mine)
 
@@ -148,17 +148,17 @@ def test_a_clone_that_is_given_up_leaves_the_queue(
         with said.open("w") as file:
             process = subprocess.Popen(
                 [*alice.hg_command, "clone", url, str(tmp_path / str(number))],
-                # As at a terminal: lines are written when they are there.
+                # Lines are written at once, as at a terminal.
                 env={**alice.environment, "PYTHONUNBUFFERED": "1"},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        # Nothing on the way keeps it back.
+        # Nothing on the way holds the message back.
         wait_until("the client reads that it waits", says(said, WAITS))
         assert len(queue(ssh_host, "waiting")) == 1
         process.kill()
         process.wait()
-        # A proxy tells of a client that has gone when it has something to send to it.
+        # A proxy notices that a client has gone when it sends something to it.
         wait_until("it waits no more", lambda: not queue(ssh_host, "waiting"), 30)
     # A client that is served and goes away gives its slot back too.
     for session in served:

@@ -1,4 +1,4 @@
-"""A backup beside pushes: what it restores, and what would be lost without the newest pushes."""
+"""A backup during pushes: the state that it restores, and the newer pushes that it would lose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRUNE: Final = "hgfleet-backup-prune.service"
 HG: Final = "/opt/hgfleet/current/bin/hg"
 PYTHON: Final = "/opt/hgfleet/current/bin/python"
 LAST: Final = 3
-"""Pushes after the backup."""
+"""Number of pushes after the backup."""
 
 # Runs on the pruner: the lock of the bucket, and the statements about its writers, as JSON.
 LOCKED: Final = """
@@ -47,7 +47,7 @@ print(json.dumps({
 """
 
 
-# Runs on the store, which prunes: a bit of the largest pack of a host flips. Prints the pack.
+# Runs on the store, which prunes: flips a bit of the largest pack of a host. Prints the pack.
 FLIP: Final = """
 import sys
 from pathlib import Path
@@ -64,7 +64,7 @@ with pack.open("r+b") as file:
 print(pack.name)
 """
 
-# Runs on a host with state, as one that was taken over could: a snapshot of the year 2099.
+# Runs on a host with state: makes a snapshot of the year 2099, as a taken-over host could.
 PLANT: Final = """
 from hgfleet.backup.restic.restic import Restic
 from hgfleet.backup.restic.settings import DEFAULT_PATH, load
@@ -75,7 +75,7 @@ Restic(settings).run("backup", *options, "/etc/hostname", accepted=(0, 3))
 print(planted.id)
 """
 
-# Has the part of a pack be the next one that is read: its turn would come within 28 days.
+# Makes the part of a pack the next to be read; otherwise its turn comes within 28 days.
 DUE: Final = """
 import sys
 from hgfleet.backup import record
@@ -89,14 +89,14 @@ record.save(state, record.PACKS, checks)
 
 
 def push(work: Clone) -> str:
-    """Push a changeset on the one before; return its node."""
+    """Push a changeset on top of the last; return its node."""
     node = work.commit("file.txt", uuid.uuid4().bytes * 100, "one of many")
     work.hg("push").ok()
     return node
 
 
 class Pushes:
-    """Pushes without pause, from a thread; `nodes` are the heads that the repository had."""
+    """Pushes without pause, in a thread; `nodes` are the heads that the repository had."""
 
     def __init__(self, work: Clone) -> None:
         self._work = work
@@ -231,7 +231,7 @@ def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
     after = work.commit("file.txt", uuid.uuid4().bytes, "after the restore")
     work.hg("push", "--rev", after).ok()
     wait_until("readers see the push", lambda: after in cluster.remote_heads(REPOSITORY), SECONDS)
-    # No later backup leads back over the removal; one from before it has that time.
+    # A later backup cannot undo the removal; a backup from before the removal has that state.
     primary.systemctl("start", UNIT).ok()
     again = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", ended).ok().stdout
     primary.run("rm", "-r", again.partition(":")[0]).ok()
@@ -247,8 +247,8 @@ def same_logs(cluster: Cluster) -> bool:
 
 
 def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Host) -> None:
-    """The account of the primary cannot delete, and not even remove its locks."""
-    # The newest of an hour is kept: of two runs at most one ends the hour before.
+    """The account of the primary can neither delete objects nor remove its locks."""
+    # The newest backup of an hour is kept: of two runs, at most the first ends in the hour before.
     for _ in range(3):
         primary.systemctl("start", UNIT).ok()
     before = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
@@ -258,7 +258,7 @@ def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Ho
     after = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
     assert after[0] == before[0]
     assert set(after) < set(before)
-    # Writers are let in again, and objects are locked again.
+    # After the prune writers are let in again, and new objects are locked again.
     primary.systemctl("start", UNIT).ok()
     found = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
     assert found == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}
@@ -275,7 +275,7 @@ def test_a_snapshot_of_the_future_ends_the_prune_of_its_host_until_a_person_has_
     for _ in range(3):
         primary.systemctl("start", UNIT).ok()
     planted = primary.run(PYTHON, "-c", PLANT).ok().stdout.strip()
-    # Its lock is of a backup under way for a pruner, until a genuine one has ended.
+    # A pruner takes its lock for a backup under way, until a genuine backup has ended.
     primary.systemctl("start", UNIT).ok()
     listed = primary.run("hgfleet", "backup", "list").ok().stdout.splitlines()
     before = [line for line in listed if not line.startswith(planted[:8])]
@@ -291,7 +291,7 @@ def test_a_snapshot_of_the_future_ends_the_prune_of_its_host_until_a_person_has_
         assert after[0].startswith(planted[:8])
         assert "LATER THAN THE CLOCK OF THIS HOST" in after[0]
         assert after[1:] == before
-        # No restore takes it.
+        # No restore uses that snapshot.
         primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()
     finally:
         pruner.run("hgfleet", "backup", "forget", primary.name, planted[:8]).ok()
@@ -322,11 +322,11 @@ def test_a_corrupt_pack_is_found_named_and_repaired(primary: Host, pruner: Host)
     assert f"event=backup.corrupt repository={primary.name} packs={pack}" in said
     are_told(True)
     pruner.run("hgfleet", "backup", "repair", primary.name).ok()
-    # It stores the contents of the pack again.
+    # The next backup stores the contents of the pack again.
     primary.systemctl("start", UNIT).ok()
     pruner.run(PYTHON, "-c", DUE, primary.name, pack).ok()
     if pruner.systemctl("start", PRUNE).code != 0:
-        # Older backups miss parts that the host has no more.
+        # Older backups miss parts that the host no longer has.
         pruner.run("hgfleet", "backup", "repair", primary.name).ok()
         pruner.systemctl("start", PRUNE).ok()
     primary.run("hgfleet", "backup", "verify", REPOSITORY).ok()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REPOSITORY = "e2e/clone"
 # Random bytes, so that no compression makes a clone cheap.
 CONTENT_BYTES = 400_000
-# The cost of the protocol itself: capabilities, discovery, a manifest, phases and bookmarks.
+# The bytes of the protocol itself: capabilities, discovery, a manifest, phases and bookmarks.
 SMALL_BYTES = 20_000
 
 
@@ -113,7 +113,7 @@ def test_a_clone_over_ssh_comes_from_the_object_store(
 def test_a_clone_past_the_bundles_is_seen_in_both_logs(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    """The logs that prove the offload can also say the opposite."""
+    """The logs that prove the offload can also disprove it."""
     requests = cluster.requests(REPOSITORY)
     sessions = cluster.sessions(REPOSITORY, "alice")
     without = ("--config", "ui.clonebundles=false")
@@ -145,12 +145,12 @@ def test_what_is_newer_than_the_bundle_comes_from_the_server(
 def test_a_client_that_prefers_another_kind_gets_that(
     cluster: Cluster, alice: Person, tmp_path: Path, kind: str
 ) -> None:
-    """Each kind in the manifest is a good one, not only the first."""
+    """Each kind in the manifest is good, not only the first."""
     prefers = ("--config", f"ui.clonebundleprefers=COMPRESSION={kind}")
 
     told = cluster.manifest(REPOSITORY)
     clone = alice.clone(cluster.url(REPOSITORY), tmp_path / "clone", *prefers)
-    # Meanwhile the prober may have read a copy in the cache, or a push may have led to new bundles.
+    # The prober may just have read a copy in the cache, or a push may have led to new bundles.
     told += cluster.manifest(REPOSITORY)
 
     wanted = [url for url in told if f".{kind}" in url]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.without("stores")
 
 ALWAYS_DRAWN = ("service", "hosts")
-"""Their metrics are there as soon as a host runs; others come with the first run of a job."""
+"""Panels whose metrics exist as soon as a host runs; others come with the first run of a job."""
 
 SECTION = re.compile(r"<section>(.*?)</section>", re.DOTALL)
 

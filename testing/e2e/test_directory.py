@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from testing.e2e.people import Person
 
 SECONDS: Final = 2.0
-"""Within which a replica has a change of the provider."""
+"""Time within which a change of the provider reaches a replica."""
 
 
 def newest_change(host: Host, suffix: str) -> list[str]:
-    """Return the newest change that the directory of a host has, as root sees it."""
+    """Return the newest change in the directory of a host, as root sees it."""
     words = ("ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL")
     told = host.run(*words, "-H", "ldapi:///", "-b", suffix, "-s", "base", "contextCSN").ok()
     return [line for line in told.stdout.splitlines() if line.startswith("contextCSN: ")]
 
 
 def sources(host: Host, cursor: str) -> set[str]:
-    """Return which servers the key lookup has had its answers from."""
+    """Return the servers from which the key lookup got its answers."""
     lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
     words = (word for line in lines for word in line.split())
     return {word.removeprefix("source=") for word in words if word.startswith("source=")}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.alone
 def test_the_effective_configuration_is_the_one_in_the_repository(cluster: Cluster) -> None:
-    """A difference that is meant is accepted by `.venv/bin/python -m testing.effective`."""
+    """`.venv/bin/python -m testing.effective` accepts an intended difference."""
     present = {path.name: path.read_text() for path in FOLDER.glob("*.txt")}
     told = list(once.differences(present, pages(cluster), "testing/effective"))
     assert not told, "\n".join(told)

@@ -1,6 +1,6 @@
-"""Every host lets in what the table of ports says, from those it names, and nothing else.
+"""Every host lets in the connections that the table of ports allows, and nothing else.
 
-Each host tells its listeners (`ss`). Each other host, a client in the cluster's network and this
+Each host lists its listeners (`ss`). Each other host, a client in the cluster's network and this
 machine then connect to all of these ports, and to some on which nothing should listen.
 """
 
@@ -27,8 +27,8 @@ firewall = loading.module("ansible/plugins/filter/firewall.py")
 
 
 def openings(cluster: Cluster, name: str) -> list[Any]:
-    """Return what the table lets in on a host of the inventory."""
-    # The listing has variables as they are written.
+    """Return the openings that the table of ports gives a host of the inventory."""
+    # The listing of the inventory does not fill in variables.
     text = json.dumps(cluster.inventory["_meta"]["hostvars"])
     network = cluster.env["HGFLEET_CLUSTER_NETWORK"]
     hostvars = json.loads(text.replace("{{ cluster_network }}", network))
@@ -41,12 +41,12 @@ def openings(cluster: Cluster, name: str) -> list[Any]:
 
 
 def groups(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the hosts of each group, those of groups below it included."""
+    """Return the hosts of each group, including the hosts of its child groups."""
     return {group: sorted(members(cluster.inventory, group)) for group in cluster.inventory}
 
 
 def declared(cluster: Cluster, name: str) -> set[int]:
-    """Return the ports that the table has for the parts of a host, also those that only it uses."""
+    """Return the ports in the table for a host's parts, also ports for the host itself."""
     found = {port for one in openings(cluster, name) for port in one.ports}
     variables = cluster.inventory["_meta"]["hostvars"][name]
     for row in firewall.table():
@@ -101,7 +101,7 @@ def test_no_program_listens_that_the_table_does_not_have(cluster: Cluster) -> No
 
 
 def test_an_answer_of_a_refused_port_comes_at_once(cluster: Cluster, client_host: Host) -> None:
-    """A client that has a wrong port reads why, and waits for no timeout."""
+    """A client with a wrong port gets the reason at once, and waits for no timeout."""
     address = cluster.address(cluster.first("web"))
     script = f"import socket; socket.create_connection(({address!r}, 8443), 30)"
     done = run(["docker", "exec", client_host.container, "python3", "-c", script])

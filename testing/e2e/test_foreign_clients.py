@@ -1,8 +1,8 @@
-"""Other programs than today's hg read a repository whose pulls come from pull bundles.
+"""Programs other than today's hg read a repository whose pulls come from pull bundles.
 
 A client that opens an answer as a bundle repository (`hg incoming`, desktop programs, the polling
-of build servers) takes one changegroup only, so each of them asks in every way here: for all, from
-half-way, and for what it has not yet.
+of build servers) accepts only one changegroup. So each program makes every kind of request here:
+for everything, from half-way, and for the changesets that it does not have yet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROGRAMS: Final = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _links(cluster: Cluster) -> None:
-    """Pull bundles of this project's own history are there."""
+    """Wait until pull bundles of this project's own history exist."""
     cluster.wait_for_bundles(REPOSITORY)
     said = cluster.first("bundles").run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
     assert "pull" in said
@@ -60,14 +60,14 @@ def address(cluster: Cluster, transport: str) -> str:
 
 @pytest.fixture
 def place(client_host: Host) -> Iterator[str]:
-    """A folder of the test at the client host."""
+    """A temporary folder on the client host."""
     folder = client_host.shell("mktemp -d").strip()
     yield folder
     client_host.shell(f"rm -rf {folder}")
 
 
 def pairs(programs: Iterable[str], gate: set[tuple[str, str]]) -> list[Any]:
-    """Return each program with both transports; the pairs that the gate leaves out are `whole`.
+    """Return each program with both transports; pairs that the gate leaves out are marked `whole`.
 
     The answers that a program understands do not depend on the transport, so the gate has each
     program once, and each transport.

@@ -1,4 +1,4 @@
-"""A person is deleted, and another one gets the name: nothing of the former one is theirs."""
+"""A person is deleted, and another person gets the name, but nothing of the former person."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HGFLEET: Final = "/opt/hgfleet/current/bin/hgfleet"
 PASSWORDS: Final = ("of-the-former-person", "of-the-later-person")
 LATER_KEY: Final = "later"
 SECONDS_UNTIL_KNOWN: Final = 10
-"""A replica has a change in milliseconds, and hgfleet-auth remembers a person for a second."""
+"""A change reaches a replica in milliseconds, and hgfleet-auth remembers a person for a second."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name that two people have, one after the other, and the host of their directory."""
+    """A name that two people have in turn, and the host of their directory."""
 
     text: str
     cluster: Cluster
@@ -38,7 +38,7 @@ class Name:
         return self.cluster.first("directory")
 
     def add(self, key: str, password: str) -> Person:
-        """Make an entry of the name with a new key; return the person who gets in with it."""
+        """Make an entry of the name with a new key; return the person, who can log in."""
         place = self.folder / key
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", str(place)]).ok()
         public = place.with_suffix(".pub").read_text()
@@ -50,7 +50,7 @@ class Name:
         return person
 
     def delete(self) -> None:
-        """Delete the entry, as a play does for a person who is not declared any more."""
+        """Delete the entry, as a play does for a person who is no longer declared."""
         self.directory.run(HGFLEET, "person", "group", "remove", self.text, "sandbox").ok()
         dn = f"uid={self.text},ou=people,{self.cluster.env['HGFLEET_LDAP_BASE']}"
         words = ("ldapdelete", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///", dn)
@@ -59,7 +59,7 @@ class Name:
 
 @pytest.fixture
 def name(cluster: Cluster, tmp_path: Path) -> Iterator[Name]:
-    """A name of this test; its person and repositories are gone afterwards."""
+    """A name of this test; its person and repositories are deleted afterwards."""
     made = Name(f"e2e-{uuid.uuid4().hex[:12]}", cluster, tmp_path)
     yield made
     host = cluster.first("ssh")
@@ -93,18 +93,18 @@ def test_a_person_who_gets_a_former_name_owns_nothing_of_the_former_person(
     name.delete()
     later = name.add(LATER_KEY, PASSWORDS[1])
 
-    # Over SSH: missing, as any other name, and neither listed nor counted.
+    # Over SSH, the repository is missing like any other name, and neither listed nor counted.
     later.hg("clone", later.ssh_url(secret_path), str(tmp_path / "x")).refused("no repository")
     assert later.ssh("repo", "list", "--mine").ok().stdout == "No repositories.\n"
     assert secret_path not in later.ssh("repo", "list").ok().stdout
     assert "(0 of 5 used)" in later.ssh("whoami").ok().stdout
     assert "You have no tokens" in later.ssh("token", "list").ok().stdout
     later.ssh("repo", "create", secret_path).refused("still belongs to another person")
-    # A public one is read, and not written.
+    # The public repository can be read, not written.
     public = later.clone(later.ssh_url(tool_path), tmp_path / "public")
     public.commit("x", b"x", "not mine")
     public.hg("push").refused(f"another person of the name {name.text}")
-    # Over HTTPS: the token and the password of before are refused, and the new one reads nothing.
+    # Over HTTPS, the former token and password are refused, and the new password reads nothing.
     wait_until(
         "the later person signs in and reads nothing",
         lambda: status(PASSWORDS[1]) == 404,
@@ -113,7 +113,7 @@ def test_a_person_who_gets_a_former_name_owns_nothing_of_the_former_person(
     assert status(token) == status(PASSWORDS[0]) == 401
     assert status(PASSWORDS[1], "api/repositories") == 200
 
-    # Operators see it, and give it.
+    # Operators see the former owner, and give the repository away.
     shown = host.run(HGFLEET, "repo", "info", secret_path).ok().stdout
     assert f"{name.text} (another person than today's {name.text})" in shown
     assert f"{name.text}: 2 repositories, 1 tokens; another person" in (
@@ -125,7 +125,7 @@ def test_a_person_who_gets_a_former_name_owns_nothing_of_the_former_person(
     wait_until("mirrors know the owner", lambda: status(PASSWORDS[1]) == 200)
     assert status(token) == 401
 
-    # All of a name, tokens too: the same person with a new entry.
+    # An operator binds everything of a name, tokens too: the same person has a new entry.
     host.run(HGFLEET, "owners", "bind", name.text).ok()
     wait_until("the token works again", lambda: status(token) == 200)
     later.ssh("repo", "describe", tool_path, "mine").ok()

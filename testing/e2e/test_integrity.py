@@ -41,7 +41,7 @@ with open(name, "r+b") as file:
 os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
 """
 
-# The turn of each repository but one was just now, so it is the one of the next night.
+# All other repositories were verified just now, so this repository is the next night's.
 TURN: Final = f"""
 import json, os, time
 from hgfleet.backup.point import consistency as repository
@@ -59,7 +59,7 @@ Path(name).write_text(json.dumps({{"days": 30, "ended": 0, "repositories": found
 
 @pytest.fixture
 def work(cluster: Cluster, tmp_path: Path) -> Clone:
-    """A clone of a repository of which one file has a revision."""
+    """A clone of a repository that has a revision of a file."""
     alice = cluster.person("alice")
     found = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     if not (found.path / FILE).exists():
@@ -79,7 +79,7 @@ def work(cluster: Cluster, tmp_path: Path) -> Clone:
 
 @pytest.fixture
 def repaired(cluster: Cluster) -> Iterator[None]:
-    """All hosts are good again afterwards."""
+    """Repair the repository on all hosts afterwards."""
     yield
     for host in (cluster.first("ssh"), *mirrors_of(cluster)):
         if host.run("hgfleet", "integrity", "run", REPOSITORY).code != 0:
@@ -88,14 +88,14 @@ def repaired(cluster: Cluster) -> Iterator[None]:
 
 
 def run_tonight(host: Host) -> int:
-    """Run the unit; the repository has its turn. Return the code that the run ended with."""
+    """Run the unit when it is the repository's turn; return the exit code."""
     host.run(PYTHON, "-c", TURN).ok()
     host.systemctl("start", UNIT)
     return int(host.systemctl("show", "-P", "ExecMainStatus", UNIT).ok().stdout)
 
 
 def check_that_it_is_named(host: Host) -> None:
-    """The state file, for exporters, and the status, for operators, name the repository."""
+    """Check that the state file (for exporters) and the status (for operators) name it."""
     assert json.loads(host.shell(f"cat {STATE}"))["corrupt"] == [REPOSITORY]
     status = host.run("hgfleet", "integrity", "status")
     assert status.code == 65
@@ -105,7 +105,7 @@ def check_that_it_is_named(host: Host) -> None:
 
 
 def check_that_metrics_tell(host: Host, corrupt: int) -> None:
-    """The metrics of a host have so many corrupt repositories, and when they were verified."""
+    """Check a host's metrics: the number of corrupt repositories, and times of verification."""
     series = metrics.written([host])
     for figure in ("last_run", "oldest_verification"):
         assert metrics.total(series, f"hgfleet_integrity_{figure}_timestamp_seconds") > 0, figure
@@ -113,7 +113,7 @@ def check_that_metrics_tell(host: Host, corrupt: int) -> None:
 
 
 def check_that_it_is_good(host: Host) -> None:
-    """The repository verifies, and nothing is named any more."""
+    """Check that the repository verifies, and that nothing is reported any more."""
     hg = "HGRCPATH= /opt/hgfleet/current/bin/hg"
     host.shell(f"runuser -u hg -- env {hg} -R /srv/hg/repos/{REPOSITORY} verify -q")
     host.run("hgfleet", "integrity", "status").ok()
@@ -137,7 +137,7 @@ def test_a_flipped_bit_on_a_mirror_is_found_and_repaired_from_the_primary(
     check_that_it_is_good(mirror)
     check_that_metrics_tell(mirror, corrupt=0)
     assert log_of(mirror, REPOSITORY) == log_of(cluster.first("ssh"), REPOSITORY)
-    # Pushes reach the repository that was made anew.
+    # Pushes reach the repaired repository.
     node = work.commit("other.txt", uuid.uuid4().bytes, "after the repair")
     work.hg("push").ok()
     wait_until(
@@ -164,7 +164,7 @@ def test_a_flipped_bit_on_the_primary_is_repaired_from_backup_and_later_pushes(
 
     assert "and 1 later pushes of the corrupt repository, which is kept as" in said.stdout
     check_that_it_is_good(primary)
-    # No push is lost, and mirrors have nothing to follow.
+    # No push is lost, and nothing has changed for mirrors.
     assert log_of(primary, REPOSITORY) == log
     assert later in cluster.remote_heads(REPOSITORY)
     work.commit("other.txt", uuid.uuid4().bytes, "after the repair")

@@ -24,7 +24,7 @@ UPLOAD: Final = "hgfleet-journal-upload.service"
 RECEIVER: Final = "hgfleet-journal-proxy.service"
 
 SECONDS: Final = 60
-"""For a line on its way: a start of the upload anew takes 10 s, a busy machine some more."""
+"""For a line on its way: a restart of the upload takes 10 s, a busy machine some more."""
 
 OWN: Final = ("/etc/hgfleet/tls/cert.pem", "/etc/hgfleet/tls/key.pem")
 """Certificate and key of a host."""
@@ -155,7 +155,7 @@ def test_a_client_without_a_certificate_of_the_site_is_refused(
 
 
 def test_a_certificate_of_no_sender_is_refused(cluster: Cluster, monitor: Host) -> None:
-    """That of the monitoring host itself, which sends its journal nowhere."""
+    """The certificate of the monitoring host itself, which sends its journal nowhere."""
     mark = f"refused {uuid.uuid4()}"
     assert send(cluster, monitor, mark, "hg1", *OWN, path="/upload") == "403"
     assert mark not in everything(monitor)
@@ -163,7 +163,7 @@ def test_a_certificate_of_no_sender_is_refused(cluster: Cluster, monitor: Host) 
 
 @pytest.fixture
 def receiver_away(monitor: Host) -> Iterator[None]:
-    """The receiver of journals is stopped; it runs again afterwards."""
+    """Stop the receiver of journals for the length of a test."""
     monitor.systemctl("stop", RECEIVER).ok()
     yield
     monitor.systemctl("start", RECEIVER).ok()
@@ -176,12 +176,12 @@ def test_lines_from_while_the_receiver_was_away_come_later(monitor: Host, sender
 
     def waits() -> bool:
         shown = sender.systemctl("show", "--value", "--property=SubState", UPLOAD).ok().stdout
-        # A line is logged for each probe: the upload notices with the next line that it sends.
+        # A line is logged for each probe, since the upload notices only when it sends a line.
         log(sender)
         return shown.strip() == "auto-restart"
 
     wait_until("the upload waits for the receiver", waits, SECONDS)
-    # A unit that starts with the host and waits for a restart is down: an alert tells of it.
+    # A unit that starts with the host and waits for a restart counts as down, so an alert fires.
     watched = f'hgfleet_unit_enabled{{name="{UPLOAD}"}}'
     assert metrics.total(metrics.written([sender]), watched) == 1
     assert mark not in received(monitor, sender.name)

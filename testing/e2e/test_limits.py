@@ -1,4 +1,4 @@
-"""Limits of one address at the proxy, whose refusals come late.
+"""The proxy's limits for each address, whose refusals are delayed.
 
 The requests come from hosts of the cluster: the address of this machine has no limits.
 """
@@ -26,8 +26,8 @@ DEAR: Final = "hgfleet/graph/tip?revcount="
 ABOVE: Final = 10
 TOO_MANY: Final = 429
 
-# Each request keeps its body back until all refusals have come, so all are under way until then:
-# the proxy counts requests, and nginx passes one on when it has all of it.
+# Each request holds its body back until all refusals have come, so all are under way until then:
+# the proxy counts requests, and nginx passes a request on when it is complete.
 AT_ONCE: Final = r"""
 import asyncio, json, ssl, sys, time
 
@@ -62,7 +62,7 @@ async def main():
 asyncio.run(asyncio.wait_for(main(), 120))
 """
 
-# Sends expensive requests at once until a cheap one is refused, which the web hosts never do.
+# Sends expensive requests at once until a cheap request is refused, which web hosts never do.
 UNTIL_REFUSED: Final = r"""
 import concurrent.futures, json, random, sys, time, urllib.error, urllib.request
 
@@ -100,7 +100,7 @@ except urllib.error.HTTPError as error:
 
 @pytest.fixture(scope="module")
 def limits(cluster: Cluster) -> Mapping[str, Any]:
-    """The proxy's variables, by the inventory or else by their defaults."""
+    """The proxy's variables, from the inventory or else from their defaults."""
     defaults = yaml.safe_load((ROOT / "ansible/roles/proxy/defaults/main.yml").read_text())
     proxy = cluster.first("proxy").name
     return {**defaults, **cluster.inventory["_meta"]["hostvars"][proxy]}
@@ -112,13 +112,13 @@ def get(host: Host, path: str) -> int:
 
 
 def gets_pages(host: Host) -> None:
-    """Wait until the proxy refuses a host nothing."""
+    """Wait until the proxy refuses no request of a host."""
     wait_until(f"{host.name} gets pages", lambda: get(host, CACHED) == 200, 60)
 
 
 @pytest.fixture
 def hosts(cluster: Cluster) -> tuple[Host, Host]:
-    """Two hosts with addresses of their own that the proxy refuses nothing."""
+    """Two hosts with different addresses, neither of which the proxy refuses."""
     attacker, other = cluster.all("objectstore")[-1], cluster.first("directory")
     for host in (attacker, other):
         gets_pages(host)
@@ -135,7 +135,7 @@ def test_requests_above_the_limit_of_an_address_are_refused_late(
         assert process.stdin is not None
         assert process.stdout is not None
         refused = json.loads(process.stdout.readline() or "[]")
-        # The others are under way, and another address does not notice.
+        # The other requests are under way, and another address is not affected.
         meanwhile = get(other, CACHED)
         answered = json.loads(pace.communicate(process, 120, "\n")[0] or "[]")
     assert [status for status, _ in refused] == [TOO_MANY] * ABOVE

@@ -1,4 +1,4 @@
-"""One push and one clone, followed through the logs of all hosts by the id that the client has."""
+"""A push and a clone, traced through the logs of all hosts by the id that the client reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def push(work: Clone) -> str:
 
 
 def lines(host: Host, *names: str) -> list[dict[str, Any]]:
-    """Return the entries that a host has of some names."""
+    """Return the entries about some ids or pushes on a host."""
     host.run("journalctl", "--sync").ok()
     done = host.run(HGFLEET, "log", "--format", "json", *names)
     assert done.code in (0, 1), done
@@ -79,7 +79,7 @@ def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clo
     assert len(pushes) == 1, found
 
     for mirror in mirrors_of(cluster):
-        # By the id, which the message has brought, and by the name of the push.
+        # Found by the id, which the message carries, and by the name of the push.
         for wanted in (name, pushes.copy().pop()):
             (applied,) = wait_until(
                 f"the push in the log of {mirror.name}",
@@ -161,10 +161,10 @@ def test_a_client_reads_the_id_of_its_request_and_cannot_choose_it(
         seen.append(answer.headers["x-request-id"])
     assert len({own, *seen}) == 3
     assert all(re.fullmatch(r"[0-9a-f]{16}", one) for one in seen), seen
-    # A client past the proxy names itself to nginx, which takes no name of it.
+    # A client past the proxy sends nginx an id and an address, which nginx ignores.
     mirror = mirrors_of(cluster)[0]
     url = cluster.url_past_proxy(mirror, f"{REPOSITORY}?cmd=heads&own={own}")
-    # The worker refuses the argument, which the line of the request is found by.
+    # The worker refuses the argument `own`, by which the test finds the line of the request.
     refused = cluster.get(url, headers=headers)
     assert refused.headers["content-type"] == "application/hg-error"
 

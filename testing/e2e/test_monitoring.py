@@ -1,4 +1,4 @@
-"""Prometheus sees every host and tells of a fault in time; its alerts end with the fault."""
+"""Prometheus sees every host and reports a fault in time; its alerts end with the fault."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Promet
         failed = [one["metric"] for one in probes if one["value"][1] != "1"]
         assert not failed, failed
         assert {one["metric"]["part"] for one in probes} == {"proxy", "cdn", "objectstore", "ssh"}
-        # Where the kernel is without a figure of pressure, that collector fails and has the others.
+        # On a kernel without one of the pressure figures, this collector fails but has the others.
         query = 'node_scrape_collector_success{collector!="pressure"} == 0'
         assert not prometheus.ask("query", query=query)["result"]
         return True
@@ -74,7 +74,7 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
         return prometheus.query(f"sum by (host) (hgfleet_bundles_{name})")[host.name]
 
     before = value("last_run_timestamp_seconds")
-    # A run with a failure ends badly and leaves its figures too: other tests break stores.
+    # A failed run leaves its figures too; it may fail because other tests break stores.
     host.systemctl("start", "hgfleet-bundles.service")
     metrics.written([host])
     wait_until("the run is seen", lambda: value("last_run_timestamp_seconds") > before, SEEN)
@@ -85,7 +85,7 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
     assert begun >= before
     assert value("last_run_failures") >= 0
     assert value("incomplete_repositories") >= 0
-    # Of the busiest repositories of the last day; other tests push and clone before this one.
+    # The busiest repositories of the last day; other tests have pushed and cloned before.
     busiest = prometheus.ask("query", query="hgfleet_repository_last_day_pushes")["result"]
     named = {one["metric"]["repository"] for one in busiest}
     assert 0 < len(named) <= 22
@@ -93,7 +93,7 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
 
 
 def test_pushes_are_counted_by_their_result(cluster: Cluster, tmp_path: Path) -> None:
-    # Other tests push too, so a count grows at least by these.
+    # Other tests push too, so each count grows at least by these pushes.
     names = (
         'hgfleet_pushes_total{result="accepted"}',
         'hgfleet_pushes_total{result="refused"}',
@@ -130,7 +130,7 @@ def test_logins_sessions_clones_and_requests_are_counted(cluster: Cluster, tmp_p
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
     work.commit("counted.txt", uuid.uuid4().bytes, "counted")
     work.hg("push").ok()
-    # Other tests do the same, so a count grows at least by these.
+    # Other tests do the same, so each count grows at least by these.
     expressions = (
         'hgfleet_key_lookups_total{result="allowed"}',
         'hgfleet_key_lookups_total{result="denied"}',
@@ -167,7 +167,7 @@ def test_logins_sessions_clones_and_requests_are_counted(cluster: Cluster, tmp_p
     stranger = tmp_path / "stranger"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(stranger)]).ok()
     replace(alice, key=stranger).ssh("whoami").refused(DENIED)
-    # A page that no cache has yet, since the changeset is new.
+    # No cache has this page yet, since the changeset is new.
     assert cluster.get(f"{REPOSITORY}/rev/{work.hg('id', '-i').ok().stdout.strip()}").status == 200
     assert cluster.get("no/such/repository").status == 404
 

@@ -24,17 +24,17 @@ SMALL_BYTES = 20_000
 
 
 NOTICED_S = 15
-"""Seconds after which no client is sent to a store that has gone; the bar of the service."""
+"""Seconds after which no client is sent to a lost store; the bar of the service."""
 
 
 def offered(cluster: Cluster) -> list[str]:
-    """Return the URLs that clients get, once the prober has seen that the stores answer."""
+    """Wait until the prober sees that the stores answer; return the URLs that clients get."""
     return wait_until("bundles are offered", lambda: cluster.manifest_of_all(REPOSITORY))
 
 
 @pytest.fixture(scope="class")
 def outage(cluster: Cluster) -> Iterator[None]:
-    """Every object store and every cache of one is stopped, and no client is sent there."""
+    """Every object store and every cache is stopped, and no client is sent there."""
     offered(cluster)
     units = [(host, "hgfleet-cdn.service") for host in cluster.all("cdn")]
     units += [(host, "hgfleet-objectstore.service") for host in cluster.all("objectstore")]
@@ -52,12 +52,12 @@ def outage(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.usefixtures("outage")
 class TestWithoutAnyStore:
-    """One outage for all these tests: the prober needs seconds to notice its begin and its end."""
+    """All these tests share an outage: the prober needs seconds to notice its begin and its end."""
 
     def test_clones_come_from_the_server_instead(
         self, cluster: Cluster, alice: Person, tmp_path: Path
     ) -> None:
-        """No client needs an option for it."""
+        """No client needs an option to clone from the server."""
         requests = cluster.requests(REPOSITORY)
         for number, source in enumerate((cluster.url(REPOSITORY), alice.ssh_url(REPOSITORY))):
             clone = alice.clone(source, tmp_path / str(number))
@@ -107,14 +107,14 @@ def test_clones_are_offloaded_again_when_it_is_back(
         ),
     )
 
-    # The same bundles: nothing has to be made again.
+    # The bundles are the same: nothing had to be made again.
     requests = cluster.requests(REPOSITORY)
     clone = alice.clone(cluster.url(REPOSITORY), tmp_path / "clone")
     assert f"applying clone bundle from {before[0]}" in clone.made.output
     assert changesets_sent(requests.wait("getbundle")) < SMALL_BYTES
     assert clone.heads() == cluster.remote_heads(REPOSITORY)
 
-    # And a run makes bundles of the changesets that were pushed meanwhile.
+    # A run of the job makes bundles of the changesets that were pushed during the outage.
     cluster.make_bundles(REPOSITORY).ok()
     requests = cluster.requests(REPOSITORY)
     newest = alice.clone(cluster.url(REPOSITORY), tmp_path / "newest")

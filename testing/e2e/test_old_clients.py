@@ -1,8 +1,8 @@
 """Older versions of Mercurial clone from the bundles, and push.
 
 Both come from the package index, by hash (docker/clients), and run on the Python of Debian 13. The
-last 5.x was never made for it: its C modules do not compile, so it runs as pure Python, with the
-package `zstandard` in place of its own copy of that.
+last 5.x does not support this Python: its C modules do not compile, so it runs as pure Python, with
+the package `zstandard` instead of its own copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from testing.e2e.host import Host
 
 REPOSITORY: Final = "e2e/old-clients"
-# What it compiles is kept: /opt/hg cannot be written.
+# The bytecode goes to /tmp and is reused, because /opt/hg is read-only.
 PYTHON: Final = ("env", "PYTHONPYCACHEPREFIX=/tmp/hg", "PYTHONWARNINGS=ignore")
 PURE: Final = (*PYTHON, "HGMODULEPOLICY=py", "HGDEMANDIMPORT=disable")
 PROGRAMS: Final = {
@@ -36,7 +36,7 @@ def machine(host: Host, version: str) -> Client:
     return client
 
 
-# A version takes a bundle from one store whichever server names it: the gate has each of both once.
+# Any server names the same bundle, so the gate has each version and each transport once.
 @pytest.mark.parametrize(
     ("version", "transport"),
     [

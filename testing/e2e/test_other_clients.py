@@ -1,7 +1,7 @@
-"""Other SSH clients and another hg than ours: Debian 13's, in a host of the cluster's network.
+"""Debian 13's SSH clients and hg instead of ours, on a host in the cluster's network.
 
-All three have a post-quantum key exchange, so the profile `strict` takes them. The oldest that do:
-OpenSSH 9.0 (sntrup761, April 2022), PuTTY 0.78 (sntrup761, October 2022), Dropbear 2025.87
+All three have a post-quantum key exchange, so the profile `strict` accepts them. The oldest that
+do: OpenSSH 9.0 (sntrup761, April 2022), PuTTY 0.78 (sntrup761, October 2022), Dropbear 2025.87
 (sntrup761 and ML-KEM, March 2025). Anything older needs the profile `compatible`.
 """
 
@@ -32,7 +32,7 @@ CLIENTS: Final = {
 
 @dataclass(frozen=True)
 class Stranger:
-    """A person at the client host, with one of the programs."""
+    """A person at the client host, with one of the SSH programs."""
 
     host: Host
     name: str
@@ -61,7 +61,7 @@ def server(cluster: Cluster, client_host: Host) -> str:
 
 
 def stranger(cluster: Cluster, host: Host, person: str, program: str) -> Stranger:
-    """Bring a person's key to the client host, in the form of each program."""
+    """Copy a person's key to the client host, in the format of each program."""
     key = f"/root/{person}"
     private = cluster.person(person).key.read_text()
     host.run("sh", "-ec", f"umask 077; cat >{key}", stdin=private).ok()

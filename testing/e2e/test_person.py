@@ -1,6 +1,6 @@
 """The daily work with people: an operator's change counts at the next login.
 
-Each test has a person of its own, who is gone afterwards.
+Each test has a person of its own, who is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def fingerprint(key: Path) -> str:
 
 @dataclass(frozen=True)
 class Operator:
-    """Root on the directory's host, and the person whose entry is worked on."""
+    """Root on the directory's host, and the person whose entry root changes."""
 
     host: Host
     name: str
     dn: str
 
     def person(self, *words: str, stdin: str = "") -> Result:
-        """Run `hgfleet person` with the words given and the person's name after the command."""
+        """Run a command of `hgfleet person`."""
         return self.host.run("hgfleet", "person", *words, stdin=stdin)
 
     def entry(self) -> str:
-        """Return everything that the directory has of the person."""
+        """Return everything that the directory has about the person."""
         words = ["ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL"]
         words += ["-H", "ldapi:///", "-b", self.dn, "-s", "base", "*", "+"]
         return self.host.run(*words).ok().stdout
@@ -85,7 +85,7 @@ def somebody(cluster: Cluster, operator: Operator, tmp_path: Path) -> Person:
 
 
 def gets_in(person: Person) -> None:
-    """Wait until the person gets in: a replica has the change a moment after the provider."""
+    """Wait until the person gets in: a change reaches a replica a moment after the provider."""
     until(person, expected=True)
 
 
@@ -140,7 +140,7 @@ def test_a_disabled_person_is_shut_out_and_an_enabled_one_gets_in_again(
 SHELL = "/opt/hgfleet/current/bin/hgfleet-shell"
 TOKENS = "/var/lib/hgfleet/dynamic/tokens/tokens.json"
 SECONDS_UNTIL_ASKED = 15
-"""The daemon gives an answer again for 10 s, and a replica is a moment behind the provider."""
+"""The daemon repeats an answer for 10 s, and a replica is a moment behind the provider."""
 
 
 def test_a_connection_from_before_gets_a_disabled_person_no_command(
@@ -214,7 +214,7 @@ def test_tokens_of_a_disabled_person_are_gone_on_every_host_and_stay_gone(
     operator.person("disable", operator.name).ok()
     is_shut_out(somebody)
 
-    # A look is a minute away; a reload is a look now.
+    # The next regular sweep is a minute away; a reload sweeps now.
     def sweep() -> bool:
         cluster.first("ssh").systemctl("reload", "hgfleet-token-sweep").ok()
         return not have_it()
@@ -322,7 +322,7 @@ class Authority:
     def sign(
         self, person: Person, *options: str, principals: str = "", valid: str = "-5m:+1h"
     ) -> None:
-        """Put a certificate beside the person's key, where ssh looks for it."""
+        """Put a certificate next to the person's key, where ssh looks for it."""
         words = ["ssh-keygen", "-q", "-s", str(self.key), "-I", f"{person.name} in a test"]
         words += ["-V", valid, *options]
         words += ["-n", principals] if principals else []

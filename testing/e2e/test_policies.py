@@ -1,4 +1,4 @@
-"""The refusal of a push by a policy, a rule or a read-only repository, as a person reads it."""
+"""Refusals of pushes by a policy, a rule or a read-only repository, as people read them."""
 
 from __future__ import annotations
 

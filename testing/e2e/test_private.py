@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone, Person
 
 PRIVATE = "e2e/private"
-# One letter differs, so that the answers can be compared; and no other name is nearer.
+# Only a letter differs, so that the answers can be compared, and no other name is nearer.
 MISSING = "e2e/pryvate"
 
 
 @pytest.fixture(scope="module")
 def secret(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """Alice's clone, with something pushed."""
+    """Alice's clone, from which a changeset has been pushed."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(PRIVATE), tmp_path_factory.mktemp("secret") / "work")
     work.commit("plan.txt", uuid.uuid4().bytes, "make plans")
@@ -44,7 +44,7 @@ def test_bob_gets_the_answer_of_a_missing_one(bob: Person, tmp_path: Path) -> No
         .output.replace(path, "PATH")
         for path in (PRIVATE, MISSING)
     }
-    # What bob may read and resembles the name; the private one is never among that.
+    # The hint names a repository that bob may read, never the private one.
     said = {path: re.sub(r"Did you mean [^?]+\?", "HINT", text) for path, text in said.items()}
 
     assert said[PRIVATE] == said[MISSING]
@@ -67,7 +67,7 @@ def test_bob_cannot_push_to_it(secret: Clone, bob: Person) -> None:
 def test_over_https_it_is_a_missing_one(cluster: Cluster, rest: str) -> None:
     private, missing = (cluster.get(path + rest) for path in (PRIVATE, MISSING))
 
-    # hg says who it is only when it is asked, so it is asked, also where there is nothing.
+    # hg sends credentials only when asked, so the server asks even for a missing repository.
     assert private.status == missing.status == (401 if "cmd=" in rest else 404)
     assert private.body.replace(PRIVATE, "PATH") == missing.body.replace(MISSING, "PATH")
 

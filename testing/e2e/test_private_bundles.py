@@ -1,4 +1,4 @@
-"""Clones of a private repository come from a private store, for those who may read it alone."""
+"""Clones of a private repository come from a private store, only for people who may read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL_BYTES = 20_000
 
 @pytest.fixture(scope="module")
 def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """Something new in the repository, and bundles of it."""
+    """A new changeset in the repository, and bundles with it."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
     if not work.heads():
@@ -55,7 +55,7 @@ def store(cluster: Cluster) -> PrivateStore:
 
 @pytest.fixture
 def token(alice: Person) -> Iterator[str]:
-    """A token of alice's, revoked afterwards."""
+    """A token for alice, revoked afterwards."""
     said = alice.ssh("token", "create", "--days", "1", "private", "bundles").ok().stdout
     found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
     assert found, said
@@ -64,7 +64,7 @@ def token(alice: Person) -> Iterator[str]:
 
 
 def told(cluster: Cluster, person: Person) -> list[str]:
-    """The URLs that a person is told over HTTPS, by password."""
+    """The URLs that a person gets over HTTPS, with a password."""
     who = basic(person.name, person.password)
     page = cluster.get(f"{REPOSITORY}?cmd=clonebundles", headers=who)
     assert page.status == 200, page
@@ -74,7 +74,7 @@ def told(cluster: Cluster, person: Person) -> list[str]:
 
 
 def published(cluster: Cluster) -> list[str]:
-    """The URLs as the manifest has them."""
+    """The URLs in the manifest itself."""
     manifest = f"/var/lib/hgfleet/manifests/{cluster.identity(REPOSITORY)}.manifest"
     lines = cluster.first("bundles").shell(f"cat {manifest}").splitlines()
     assert all(" private=yes " in f"{line} " for line in lines)
@@ -82,7 +82,7 @@ def published(cluster: Cluster) -> list[str]:
 
 
 def served(cluster: Cluster, cursor: str, url: str) -> Callable[[], list[str]]:
-    """Look for downloads of an object in the log of the store."""
+    """Search the log of the store for downloads of an object."""
     host, key = cluster.first("objectstore"), url.rpartition("/")[2]
 
     def look() -> list[str]:
@@ -184,7 +184,7 @@ def test_no_page_names_it(cluster: Cluster, store: PrivateStore) -> None:
 def test_what_signs_is_out_of_reach_for_people(
     cluster: Cluster, alice: Person, store: PrivateStore
 ) -> None:
-    """Alice may push and read; nothing that she can send makes her hg show a file of the host."""
+    """Alice may push and read, but no input makes her hg session show a file of the host."""
     asked = []
     for path in (SIGNING, f"../../../../../..{SIGNING}", f".hg/bundle-cache/../../../..{SIGNING}"):
         asked.append(f"get_cached_bundle_inline\npath {len(path)}\n{path}")
@@ -233,7 +233,7 @@ def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
     for host in hosts:
         host.shell(f"mv {SIGNING} {SIGNING}.away")
     try:
-        # Steering notices too; neither the one nor the other may send clients there.
+        # Steering notices too; neither steering nor the sessions may send clients there.
         clones = [
             alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "ssh"),
             alice.signed_in(alice.password, tmp_path).clone(

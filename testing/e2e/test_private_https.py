@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from testing.e2e.service import Page
 
 PRIVATE = "e2e/private"
-# One letter differs, so that the answers can be compared.
+# Only a letter differs, so that the answers can be compared.
 MISSING = "e2e/pryvate"
 PUBLIC = "e2e/push"
 SECONDS_UNTIL_OUT = 2
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 @pytest.fixture(scope="module")
 def private(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """Alice's clone over SSH, with something pushed."""
+    """Alice's clone over SSH, from which a changeset has been pushed."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(PRIVATE), tmp_path_factory.mktemp("private") / "work")
     work.commit("plan.txt", uuid.uuid4().bytes, "make plans")
@@ -63,7 +63,7 @@ def new_token() -> Iterator[Callable[[Person], Token]]:
 
 @pytest.fixture
 def fresh(cluster: Cluster) -> Iterator[None]:
-    """Limits as after a start, before and after: all clients here come from one address."""
+    """Reset the limits before and after a test: all clients here have the same address."""
     for host in cluster.all("web"):
         host.systemctl("restart", UNIT).ok()
     yield
@@ -181,7 +181,7 @@ def test_private_answers_are_kept_nowhere_and_lists_differ(
 
 @pytest.fixture
 def carol_may_be_disabled(cluster: Cluster) -> Iterator[Callable[[], Result]]:
-    """Give a function that disables carol; she is enabled again afterwards."""
+    """Give a function that disables carol until the test ends."""
     host = cluster.first("directory")
     entry = f"dn: uid=carol,ou=people,{cluster.env['HGFLEET_LDAP_BASE']}\nchangetype: modify\n"
     words = ("ldapmodify", "-Q", "-Y", "EXTERNAL", "-H", "ldapi:///")
@@ -243,7 +243,7 @@ def test_guessing_is_throttled_and_others_are_not(
 def test_without_the_daemon_what_is_public_is_served(
     cluster: Cluster, alice: Person, stopped: Callable[[str, str], None]
 ) -> None:
-    # The socket first, or the next question would start the service again.
+    # The socket stops first; otherwise the next request would start the service again.
     stopped("web", "hgfleet-auth.socket")
     stopped("web", UNIT)
 
@@ -271,7 +271,7 @@ def test_nothing_secret_is_written_anywhere(
     for number, secret in enumerate((alice.password, token.secret)):
         alice.signed_in(secret, tmp_path).clone(cluster.url(PRIVATE), tmp_path / str(number))
     assert heads(cluster, "alice", mistyped).status == 401
-    # Some people type it into the wrong field.
+    # Some people type the password into the wrong field.
     assert heads(cluster, mistyped, alice.password).status == 401
 
     webs = cluster.all("web")
@@ -280,7 +280,7 @@ def test_nothing_secret_is_written_anywhere(
     secrets += [basic("alice", secret)["Authorization"].split()[1] for secret in secrets[:3]]
     said = journals.lines()
     assert any("event=auth" in line and "person=alice" in line for line in said), "no log at all"
-    # A web host that had no request yet has no log of its workers.
+    # A web host without any request so far has no log of its workers.
     logs = "find /var/log/hgfleet/web /var/log/nginx -name '*.log' -exec cat {} +"
     written = "".join(host.shell(logs) for host in webs)
     assert '"user":"alice"' in written

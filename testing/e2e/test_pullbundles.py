@@ -52,7 +52,7 @@ def test_a_stale_clone_is_sent_from_disk_what_it_lacks(
     fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
     assert 0 < int(fields["links"]) <= len(links)
     assert int(fields["from_disk"]) > int(fields["live"]), line
-    # The same as who cloned through a clone bundle: phases, bookmarks and all.
+    # The result equals a clone through a clone bundle, including phases and bookmarks.
     clone.hg("verify").ok()
     other = alice.clone(cluster.url(REPOSITORY), tmp_path / "other", "--noupdate")
     every = ("log", "-r", "sort(all(), node)", "-T", "{node} {phase} {branch} {bookmarks} {tags}\n")

@@ -1,4 +1,4 @@
-"""A push over SSH is on the web at once; pushes take no other way."""
+"""A push over SSH is on the web at once; there is no other way to push."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def work(alice: Person, tmp_path: Path) -> Clone:
 
 
 def test_what_alice_pushes_over_ssh_is_seen_over_https(cluster: Cluster, work: Clone) -> None:
-    # A page is read before, so that every answer has a reason to be stored somewhere.
+    # A page is read before, so that caches have a reason to store every answer.
     assert cluster.get(f"{REPOSITORY}/json-log").status == 200
     assert cluster.get(f"{REPOSITORY}/log").status == 200
     word = uuid.uuid4().hex
@@ -68,7 +68,7 @@ def test_a_push_over_https_is_refused_and_says_where_to_push(cluster: Cluster, w
     right = re.search(r"hg push (ssh://\S+)", refused.output)
     assert right, f"the refusal does not name the right address:\n{refused}"
     assert cluster.remote_heads(REPOSITORY) == before
-    # Nothing is lost either: the same changeset goes in by the right way.
+    # Nothing is lost either: the same changeset can be pushed over SSH.
     work.hg("push", "-r", node, right[1]).ok()
     assert node in cluster.remote_heads(REPOSITORY)
 

@@ -23,7 +23,7 @@ SECONDS_TO_FOLLOW: Final = 60
 
 @pytest.fixture
 def work(cluster: Cluster, tmp_path: Path) -> Clone:
-    """A clone to push from, when nothing is under way."""
+    """A clone to push from, made when no bundle run is under way."""
     cluster.wait_for_bundles(REPOSITORY)
     alice = cluster.person("alice")
     return alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")

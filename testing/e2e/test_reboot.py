@@ -1,4 +1,4 @@
-"""Hosts come back by themselves after an outage of power, with all they had."""
+"""Hosts come back by themselves after a power outage, with all their data."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
 REPOSITORY = "hgfleet"
-"""Its bundles are there on every cluster."""
+"""A repository that has bundles on every cluster."""
 SECONDS_FOR_BOOT = 60
 
 
 def boot_id(host: Host) -> str:
-    """Return when PID 1 began: a reboot that did not happen shows."""
+    """Return the start time of PID 1, which shows whether the host has rebooted."""
     return host.shell("systemctl show --property=UserspaceTimestampMonotonic --value")
 
 
 def objects(cluster: Cluster) -> dict[str, tuple[int, str]]:
-    """Return status and size of everything that clients are sent to."""
+    """Return status and size of every object that clients are sent to."""
     found = {}
     for url in cluster.manifest(REPOSITORY):
         page = cluster.get(url, method="HEAD")
@@ -42,7 +42,7 @@ def objects(cluster: Cluster) -> dict[str, tuple[int, str]]:
 def test_all_hosts_come_back_by_themselves_after_an_outage_of_power(
     cluster: Cluster, alice: Person, tmp_path: Path
 ) -> None:
-    """None finds another one that serves already, and all boot at once."""
+    """All hosts boot at once, so none finds another host that already serves."""
     comes_back(cluster, alice, cluster.hosts, tmp_path)
     for mirror in mirrors_of(cluster):
         wait_for_use(cluster, mirror)
@@ -57,11 +57,11 @@ def test_a_host_comes_back_by_itself_with_all_it_had(
 
 
 def comes_back(cluster: Cluster, alice: Person, hosts: Sequence[Host], folder: Path) -> None:
-    """Switch hosts off and on; check that the service is as it was, with nobody's help."""
+    """Switch hosts off and on; check that the service recovers without help."""
     heads = {name: cluster.remote_heads(name) for name in (REPOSITORY, "e2e/clone", "e2e/shared")}
     whoami = alice.ssh("whoami").ok().stdout
     cluster.wait_for_bundles(REPOSITORY)
-    # A test before this one may have stopped the store.
+    # An earlier test may have stopped the store.
     stored = wait_until("bundles are offered", lambda: objects(cluster))
     assert {status for status, _ in stored.values()} == {200}
     before = {host.name: boot_id(host) for host in hosts}
@@ -85,7 +85,7 @@ def comes_back(cluster: Cluster, alice: Person, hosts: Sequence[Host], folder: P
         assert "applying clone bundle from" in clone.made.output
         assert clone.heads() == heads[REPOSITORY]
         clone.hg("verify").ok()
-    # Anything that a reboot could have torn shows on the server's own disk.
+    # If the reboot has damaged anything, it shows on the server's own disk.
     for host in (host for host in hosts if "ssh" in groups(cluster, host.name)):
         for name in heads:
             words = ["runuser", "-u", "hg", "--", "env", "HGRCPATH=/etc/hgfleet/hgrc"]
@@ -94,14 +94,14 @@ def comes_back(cluster: Cluster, alice: Person, hosts: Sequence[Host], folder: P
 
 
 def has_booted(host: Host) -> bool:
-    """Tell whether systemd of a host has started all it starts; an error while it has not."""
+    """Tell whether a host has booted; raise an error while it has not."""
     state = host.systemctl("is-system-running").stdout.strip()
     assert state in ("running", "degraded"), state
     return True
 
 
 def groups(cluster: Cluster, name: str) -> set[str]:
-    """Return the groups a host is in."""
+    """Return the groups of a host."""
     return {
         group
         for group, content in cluster.inventory.items()

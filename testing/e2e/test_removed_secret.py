@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "e2e/secret"
 UNIT: Final = "hgfleet-bundles-withdraw.service"
 REVALIDATED_S: Final = 60
-"""The time for which a cache serves a copy without asking (cdn_revalidate_seconds)."""
+"""For how long a cache serves a copy without asking the store (cdn_revalidate_seconds)."""
 
 STRIP: Final = (
     "cd /srv/hg/repos/{repository}; runuser -u hg -- env HGRCPATH=/etc/hgfleet/hgrc"
@@ -39,7 +39,7 @@ def uisetup(ui):
 
 
 def offered(cluster: Cluster) -> list[str]:
-    """Return the URLs that clients are told of, once caches are among them."""
+    """Return the URLs that clients are offered, once they include the caches."""
     urls = cluster.manifest_of_all(REPOSITORY)
     caches = {cluster.address(host) for host in cluster.all("cdn")}
     found = {urlsplit(url).hostname for url in urls}
@@ -68,14 +68,14 @@ def test_a_removed_secret_is_gone_from_the_last_cache(
     jobs = cluster.first("bundles")
     jobs.systemctl("start", UNIT).ok()
 
-    # The manifest and the stores at once, also where a run is under way.
+    # The manifest and the stores lose the bundles at once, even if a run is under way.
     manifest = f"/var/lib/hgfleet/manifests/{cluster.identity(REPOSITORY)}.manifest"
     assert jobs.shell(f"cat {manifest}") == ""
     caches = {cluster.address(host) for host in cluster.all("cdn")}
     stored = [url for url in urls if urlsplit(url).hostname not in caches]
     assert {status(cluster, url) for url in stored} == {404}
     assert secret not in cluster.remote_heads(REPOSITORY)
-    # Clients are told of none of them, and a cache asks the store before it answers again.
+    # Clients are offered none of the bundles, and a cache asks the store before it answers again.
     wait_until(
         "clients are told of no bundle with the secret",
         lambda: not {*cluster.manifest_of_all(REPOSITORY)} & {*urls},
@@ -86,7 +86,7 @@ def test_a_removed_secret_is_gone_from_the_last_cache(
         2 * REVALIDATED_S,
     )
 
-    # New bundles are made, and have all but the secret.
+    # New bundles are made, with everything but the secret.
     cluster.make_bundles(REPOSITORY).ok()
     wait_until("bundles are offered again", lambda: offered(cluster), 120)
     clone = alice.clone(cluster.url(REPOSITORY), tmp_path / "clone")
@@ -120,9 +120,9 @@ def test_a_removal_that_was_killed_reaches_mirrors_with_the_next_session(
     assert '"kind":"strip"' in record
     assert '"user":"operator:root"' in record
     host.shell(f"hgfleet pushlog verify {REPOSITORY}")
-    # The session wakes the relay, and waits for no mirror.
+    # The session wakes the relay, but does not wait for mirrors.
     wait_until("mirrors follow", lambda: secret not in cluster.remote_heads(REPOSITORY))
-    # Pushes go on.
+    # Pushes still work.
     work.hg("update", "-q", before).ok()
     after = work.commit("after.txt", uuid.uuid4().bytes, "after the secret")
     work.hg("push", "-r", after).ok()

@@ -1,6 +1,6 @@
-"""Pushes are on every mirror at once, private ones stay private there, and readers follow.
+"""Pushes are on every mirror at once, private repositories stay private, and readers follow.
 
-What remains without a mirror or the broker is in `testing/faults/test_fault_mirrors.py`.
+Tests without a mirror or the broker are in `testing/faults/test_fault_mirrors.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PRIVATE: Final = "e2e/private"
 HEARTBEAT_SECONDS: Final = 15
-"""Between lines of the feed of events, at most."""
+"""Most seconds between lines of the feed of events."""
 RECORDED: Final = re.compile(r"push (\d+) recorded; visible on (\d+)/(\d+) mirrors in [\d.]+ s")
 
 
@@ -55,7 +55,7 @@ def work(alice: Person, tmp_path: Path) -> Clone:
 
 
 def ask(cluster: Cluster, host: Host, path: str, headers: Mapping[str, str] | None = None) -> Page:
-    """Ask one web host, past the proxy."""
+    """Ask a web host, past the proxy."""
     return cluster.get(f"https://{cluster.address(host)}:8443/{path}", headers=headers)
 
 
@@ -91,7 +91,7 @@ def test_clients_hear_of_a_push_when_every_mirror_shows_it(
     cluster: Cluster, mirrors: list[Host], work: Clone
 ) -> None:
     lines = cluster.lines(f"api/events?repository={REPOSITORY}")
-    # From here on the feed sends what comes.
+    # From here on the feed sends new events.
     assert next(lines) == "retry: 2000"
     node = work.commit("heard.txt", uuid.uuid4().bytes, "something to hear of")
     work.hg("push").ok()
@@ -121,7 +121,7 @@ def test_bookmarks_and_phases_are_on_every_mirror(
         shown = copy.hg("log", "-r", f"bookmark({name})", "-T", "{node} {phase}").ok().stdout
         assert shown == f"{node} public"
     work.hg("bookmark", "--delete", name).ok()
-    # Its exit code is 1: there are no changesets to push.
+    # The exit code is 1, because there are no changesets to push.
     assert f"deleting remote bookmark {name}" in work.hg("push", "--bookmark", name).output
     for host in mirrors:
         shown = json.loads(ask(cluster, host, f"{REPOSITORY}/json-bookmarks").body)["bookmarks"]
@@ -158,7 +158,7 @@ def test_a_token_signs_in_on_every_mirror_until_it_is_revoked(
         revoked = alice.ssh("token", "revoke", found[2]).ok()
     assert re.search(rf"refused on \d/{len(mirrors)} mirrors", revoked.stderr), revoked
     for host in mirrors:
-        # On a busy machine a mirror may be late; then it is named.
+        # On a busy machine a mirror may be late; then the message names it.
         if host.name not in revoked.stderr:
             assert refuses(cluster, host, who), revoked
         wait_until(f"{host.name} refuses the token", partial(refuses, cluster, host, who), SECONDS)
@@ -166,7 +166,7 @@ def test_a_token_signs_in_on_every_mirror_until_it_is_revoked(
 
 @pytest.fixture
 def own(bob: Person) -> Iterator[str]:
-    """A repository that bob creates over SSH; gone afterwards."""
+    """A repository that bob creates over SSH; deleted afterwards."""
     path = f"people/bob/mirrored-{uuid.uuid4().hex[:8]}"
     bob.ssh("repo", "create", path).ok()
     yield path
@@ -201,7 +201,7 @@ def test_clone_bundles_are_advertised_by_every_mirror(
             assert sorted(found) == urls
             return True
 
-        # The prober of each host reads new objects before it hands them out.
+        # The prober of each host reads new objects before clients are sent to them.
         wait_until(f"{host.name} advertises the bundles of the primary", advertised, SECONDS)
 
 
@@ -238,7 +238,7 @@ def test_a_mirror_is_what_the_primary_is(mirrors: list[Host]) -> None:
 
 
 def server_of(cluster: Cluster, client: Client, cursor: str) -> set[str]:
-    """Return the web hosts that the proxy sent requests of a client to."""
+    """Return the web hosts to which the proxy sent requests of a client."""
     found = requests_after(cluster, cursor)
     return {one["server"] for one in found if one["client"] == client.address}
 
@@ -263,7 +263,7 @@ def test_a_client_stays_on_one_mirror_and_the_primary_serves_no_readers(
 
 @pytest.fixture
 def drained(cluster: Cluster) -> Iterator[Callable[[Host], None]]:
-    """Give a function that drains a web host; it is back afterwards."""
+    """Give a function that drains a web host until the test ends."""
     hosts: list[Host] = []
 
     def drain(host: Host) -> None:
@@ -315,7 +315,7 @@ except OSError as error:
 """
     source = cluster.first("ssh")
     primary = source.name
-    # The firewall would refuse the connection; what is tested here is the source itself.
+    # The firewall would refuse the connection, but this test is about the source itself.
     source.shell("nft insert rule inet hgfleet input tcp dport 7460 accept")
     try:
         for words in ((), ("certificate",)):

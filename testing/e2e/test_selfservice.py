@@ -1,7 +1,7 @@
 """Repositories that people make for themselves over SSH: from `repo create` to the end.
 
-The gate has the whole life of one, and who sees it. The promises of each command are proven in
-testing/integration/selfservice, with the shell and a real hg.
+The gate has the whole life of a repository, and who sees it. The promises of each command are
+proven in testing/integration/selfservice, with the shell and a real hg.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HGFLEET: Final = "/opt/hgfleet/current/bin/hgfleet"
 DYNAMIC: Final = "/var/lib/hgfleet/dynamic/registry.json"
 QUOTA: Final = 5
-"""That of the namespace `people` in the cluster's registry."""
+"""The quota of the namespace `people` in the cluster's registry."""
 HINT: Final = 'See "ssh hg@HOST repo list".'
 
 
@@ -72,7 +72,7 @@ def missing(person: Person, path: str, tmp_path: Path) -> str:
     said = person.hg("clone", person.ssh_url(path), str(tmp_path / uuid.uuid4().hex))
     output = said.refused("There is no repository").output
     assert f"mean {path}?" not in output
-    # By chance, one of two made-up names looks more like a third one.
+    # By chance, either of the made-up names may resemble another repository more.
     return re.sub(
         r'Did you mean \S+\?|See "ssh [^"]* repo list"\.', HINT, output.replace(path, "PATH")
     )
@@ -96,7 +96,7 @@ def test_a_repository_from_its_creation_to_its_end(
 ) -> None:
     path = path_for(bob)
 
-    # Bob makes it; a moment later every user sees it.
+    # Bob makes the repository; a moment later every user sees it.
     said = bob.ssh("repo", "create", path, "--description", "'Somewhere to try'").ok().stdout
     assert f"Created {path}." in said
     assert f"/{path}\n" in said
@@ -106,14 +106,14 @@ def test_a_repository_from_its_creation_to_its_end(
     assert "Somewhere to try" in cluster.get("people/").body
     assert carol.clone(cluster.url(path), tmp_path / "https").heads() == {node}
 
-    # Others read it and do not write it: neither a member of a group, nor a maintainer.
+    # Other users can read but not write: neither a member of a group, nor a maintainer.
     for other in (carol, alice):
         work = other.clone(other.ssh_url(path), tmp_path / f"of-{other.name}")
         work.commit("other.txt", b"other", "not mine")
         work.hg("push").refused(f"{other.name} may not push to {path}")
         other.ssh("repo", "archive", path).refused("belongs to bob")
 
-    # Carol forks it, and the fork goes its own way.
+    # Carol forks the repository, and the fork changes independently.
     fork = path_for(carol)
     carol.ssh("repo", "fork", path, fork).ok()
     forked = commit_and_push(carol, fork, tmp_path)
@@ -121,7 +121,7 @@ def test_a_repository_from_its_creation_to_its_end(
     assert cluster.remote_heads(path) == {node}
     assert f"forked from: {path}" in " ".join(carol.ssh("repo", "info", fork).ok().stdout.split())
 
-    # Archived, it gets the very answers of a repository that never existed.
+    # The archived repository gives the same answers as a repository that never existed.
     bob.ssh("repo", "archive", path).ok()
     never = f"people/bob/u{uuid.uuid4().hex[:12]}"
     for person in (bob, carol):
@@ -137,7 +137,7 @@ def test_a_repository_from_its_creation_to_its_end(
     assert path not in carol.ssh("repo list").ok().stdout
     assert cluster.remote_heads(fork) == {forked}
 
-    # And back, with all that it had.
+    # It can be restored with all its content.
     bob.ssh("repo", "restore", path).ok()
     assert cluster.remote_heads(path) == {node}
 
@@ -309,7 +309,7 @@ def test_operators_purge_what_has_waited_and_nothing_else(
 
 
 def back_date(host: Host, path: str, days: int) -> None:
-    """Let a repository have been archived some days ago."""
+    """Set the time of a repository's archival to some days ago."""
     program = (
         "import json, sys, time; from dataclasses import replace\n"
         "from hgfleet.registry.dynamic import dynamic_update\n"

@@ -1,6 +1,6 @@
 """A key serves Mercurial and nothing else: no shell, no forwarding, no files, no environment.
 
-What else a client may ask for, and how, is in abuse/.
+Hostile requests are in abuse/.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_hg_itself_gets_the_same_answers(bob: Person, tmp_path: Path) -> None:
 
 @contextmanager
 def connection(person: Person, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Hold an SSH session in which the server waits for the client: hg serve, saying nothing."""
+    """Hold an SSH session in which the server waits for the client: hg serve without input."""
     command = ["ssh", *person.ssh_options, *options, *person.ssh_target]
     command.append("hg -R sandbox/playground serve --stdio")
     with subprocess.Popen(
@@ -76,7 +76,7 @@ def connection(person: Person, *options: str) -> Iterator[subprocess.Popen[str]]
 def complaints(process: subprocess.Popen[str]) -> str:
     """End a session as a client does, and return the messages of ssh.
 
-    Not by a signal: the ssh of Debian 12 may sleep over one until the server's next sign of life.
+    Not by a signal: the ssh of Debian 12 may not react before the server's next sign of life.
     """
     assert process.stdin is not None
     assert process.stderr is not None
@@ -95,7 +95,7 @@ def free_port() -> int:
 
 
 def answer_through(port: int, question: bytes = b"") -> bytes:
-    """Connect to a forwarded port, ask, and return the answer until it is closed."""
+    """Connect to a forwarded port and send a question; return the answer, empty if closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
         try:
             link.sendall(question)

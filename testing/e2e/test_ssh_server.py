@@ -1,4 +1,4 @@
-"""The two SSH servers as others see them: cryptography, the way in for emergencies, host keys."""
+"""The two SSH servers seen from outside: cryptography, the way in for emergencies, host keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PORTS = ("HGFLEET_SSH_PORT", "HGFLEET_ADMIN_SSH_PORT")
 
 def audit(cluster: Cluster, port: str, *options: str) -> dict[str, Any]:
     """Return ssh-audit's report on a server."""
-    # Its test of the rate opens connections for a second; limits are no part of a profile.
+    # Without its test of the rate, which opens connections for a second: profiles set no limits.
     words = [str(VENV / "bin/ssh-audit"), "--json", "--skip-rate-test", *options]
     said = run([*words, "--port", cluster.env[port], cluster.env["HGFLEET_SSH_HOST"]])
     return dict(json.loads(said.stdout))
@@ -146,7 +146,7 @@ def test_records_for_dns_are_those_of_the_keys_that_clients_meet(cluster: Cluste
     records = [line.split()[1:] for line in page.body.splitlines() if own.match(line)]
 
     assert page.status == 200
-    # IN SSHFP, algorithm, type of fingerprint (2 is SHA-256), fingerprint
+    # IN, SSHFP, algorithm, type of fingerprint (2 is SHA-256), fingerprint
     assert sorted(records) == sorted(line.split()[1:] for line in met if line.split()[4] == "2")
     assert len(records) == 2
 

@@ -42,14 +42,14 @@ def work(alice: Person, tmp_path: Path) -> Clone:
 
 
 class Push:
-    """A push that has its session, and has not sent its changesets yet."""
+    """A push that has a session, and has not sent its changesets yet."""
 
     def __init__(self, process: subprocess.Popen[str], gate: Path) -> None:
         self.process = process
         self._gate = gate
 
     def finish(self) -> Result:
-        """Let it go on, and return how it ended."""
+        """Let the push continue to its end; return its result."""
         with self._gate.open("w") as gate:
             gate.write("\n")
         out, err = pace.communicate(self.process, 60)
@@ -80,7 +80,7 @@ def begun(work: Clone) -> Iterator[Push]:
 
 
 def main_pid(host: Host) -> int:
-    """Return the process of the server itself."""
+    """Return the id of the server's main process."""
     return int(host.shell(f"systemctl show -P MainPID {UNIT}"))
 
 
@@ -91,7 +91,7 @@ def test_a_push_outlives_reload_restart_and_stop_of_the_server(
 
     with begun(work) as push:
         before = main_pid(host)
-        # The command ends when the server has been told; it is away while it starts anew.
+        # `reload` returns when the server has been told; the server is away while it restarts.
         host.systemctl("reload", UNIT).ok()
         wait_until("the server answers after a reload", lambda: bob.ssh("whoami").ok(), 60)
         host.systemctl("restart", UNIT).ok()
@@ -112,12 +112,13 @@ def test_a_push_outlives_reload_restart_and_stop_of_the_server(
 
 @pytest.fixture
 def other_release(host: Host) -> Iterator[str]:
-    """Make a release of another name the current one, as it was before a deploy."""
+    """Make a release of another name current, as before a deploy."""
     name = host.shell("basename $(readlink /opt/hgfleet/current)").strip()
     other = f"{RELEASES}/0-before-{uuid.uuid4().hex[:8]}"
     host.shell(
         f"cp -a {RELEASES}/{name} {other}\n"
-        # Programs of a release name its interpreter, and so where everything else is found.
+        # The programs of a release contain the path of its interpreter, which finds everything
+        # else.
         f"grep -rlIF {RELEASES}/{name} {other}/bin | xargs sed -i 's#{RELEASES}/{name}#{other}#g'\n"
         f"ln -sfn {other} /opt/hgfleet/new && mv -T /opt/hgfleet/new /opt/hgfleet/current"
     )
@@ -152,7 +153,7 @@ def test_a_push_outlives_a_deploy_with_the_release_it_began_with(
 
         assert host.shell("readlink -f /opt/hgfleet/current").strip() != other_release
         assert sessions_of(host, other_release), "the session ended, or has another release now"
-        # Of the releases that are not in effect, the newest is kept for a rollback: this one.
+        # The newest release that is not current, here `-kept`, is kept for a rollback.
         host.shell(f"mkdir {other_release}-kept")
         deploy(cluster, host, "release")
         host.shell(f"test -e {other_release}/VERSION")

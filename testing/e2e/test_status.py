@@ -1,4 +1,4 @@
-"""The probes clone and push; the public status page of that is in the object store."""
+"""The probes clone and push; the public status page about that is in the object store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from testing.e2e.cluster import Cluster
 
 MINUTES: Final = timedelta(minutes=3)
-"""Age of the last clone that the page may show: a run each minute, and the run itself."""
+"""Most age of the last clone on the page: a run each minute, and the run itself."""
 
 PUSHED: Final = "canary"
 """The repository that the probes push to."""
@@ -99,7 +99,7 @@ def test_a_push_is_in_the_push_log_of_the_primary_and_of_each_mirror(cluster: Cl
     for record in new:
         assert record["user"] == "probe"
         assert [name for name, _, _ in record["bookmarks"]] == [f"minute/{monitor.name}"]
-    # A run of each minute may push meanwhile.
+    # The regular run of each minute may push, too.
     wait_until(
         "each mirror has the push",
         lambda: all(

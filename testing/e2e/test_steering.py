@@ -1,4 +1,4 @@
-"""Each client is told of bundles near it, by the address that it really has, and gets those."""
+"""Each client is sent to bundles near its real address, and downloads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = "e2e/steering"
 NOTICED_S = 15
-"""Seconds after which no client is sent to a store that is gone; the bar of the service."""
+"""Seconds after which no client is sent to a lost store; the bar of the service."""
 
 KINDS = ("stream", "zstd", "gzip")
 ORDER = {
@@ -35,7 +35,7 @@ ORDER = {
 
 @pytest.fixture(scope="module")
 def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """Bundles of all kinds are made of something new, and clients are told of all of them."""
+    """A clone with a new changeset; clients are offered bundles of all kinds with it."""
     alice = cluster.person("alice")
     work = alice.clone(alice.ssh_url(REPOSITORY), tmp_path_factory.mktemp("source") / "work")
     work.commit("new.txt", uuid.uuid4().bytes, "something new in this run")
@@ -84,7 +84,7 @@ def test_a_client_is_told_of_what_is_near_it_and_clones_from_there(
 
 
 def downloads(host: Host, cursor: str, url: str, address: str) -> list[str]:
-    """Return the lines of a store's or a cache's log that tell of a download."""
+    """Return the downloads in the log of a store or a cache."""
     key = url.rpartition("/")[2]
     return [
         line
@@ -98,7 +98,7 @@ def downloads(host: Host, cursor: str, url: str, address: str) -> list[str]:
 def test_a_client_with_little_memory_takes_another_kind(
     cluster: Cluster, clients: Mapping[str, Client], memory: str, kind: str
 ) -> None:
-    """The site compresses this repository at a level that takes some to undo."""
+    """The site's level of compression for this repository takes memory to decompress."""
     far = clients["elsewhere"]
     said = far.clone(f"https://proxy1/{REPOSITORY}", "--config", f"ui.available-memory={memory}")
     found = re.findall(r"applying clone bundle from (\S+)", said.output)
@@ -119,7 +119,7 @@ for url in sys.argv[1].split():
     request = u.Request(f"{url}?cmd=clonebundles", headers=headers)
     print(u.urlopen(request, context=context).read().decode().split()[0])
 """
-    # Through the proxy, and past it to each web host, which believes the proxy alone.
+    # Through the proxy, and past it to each web host, which believes only the proxy.
     webs = [f"https://{host.name}:8443/{REPOSITORY}" for host in cluster.all("web")]
     urls = " ".join([f"https://proxy1/{REPOSITORY}", *webs])
     said = west.host.run("python3", "-c", script, urls, east.address).ok().stdout.split()
@@ -161,7 +161,7 @@ print(resumed == whole == get(cached))
 
 @pytest.fixture
 def provider(cluster: Cluster) -> Iterator[Callable[[str], None]]:
-    """A provider of networks, served over HTTPS by a host of the cluster; gone afterwards.
+    """A provider of networks, which a host of the cluster serves over HTTPS during a test.
 
     Gives a function that publishes a file and lets the prober fetch it.
     """
@@ -181,7 +181,7 @@ made.serve_forever()
     server.shell("install -d /run/provider")
     unit = "--unit=provider --quiet --collect"
     server.run("systemd-run", *unit.split(), "/usr/bin/python3", "-c", serve).ok()
-    # A provider is beyond the site's firewalls.
+    # A real provider is outside of the site's firewalls.
     server.shell("nft insert rule inet hgfleet input tcp dport 9443 accept")
     settings = "/etc/hgfleet/steering.toml"
     write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
@@ -232,7 +232,7 @@ def test_networks_that_a_provider_publishes_count_until_a_better_file_comes(
     wait_until("the client is in that region", lambda: first() == ["s3-2/stream"])
     for web in cluster.all("web"):
         assert web.run("hgfleet", "steering", "where", client.address).ok().stdout == "west\n"
-        # The inventory's own networks are longer than a provider's, so theirs counts.
+        # The inventory's own networks have a longer prefix than the provider's, so they count.
         east = web.run("hgfleet", "steering", "where", clients["east"].address).ok()
         assert east.stdout == "east\n"
 

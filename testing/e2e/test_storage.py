@@ -48,7 +48,7 @@ def old(host: Host, bob: Person, tmp_path: Path) -> Iterator[str]:
 def again_and_again(
     work: Callable[[int], object], stop: threading.Event, problems: list[str]
 ) -> threading.Thread:
-    """Do something in a thread until it is stopped or fails."""
+    """Repeat an action in a thread until it is stopped or fails."""
 
     def loop() -> None:
         number = 0
@@ -112,7 +112,7 @@ def test_nobody_notices_an_upgrade(
         host.run(HGFLEET, "storage", "upgrade", old).ok()
         return "storage-upgrade" not in host.run(HGFLEET, "storage", "status", old).ok().stdout
 
-    # Workers that wait for requests may have the old store open until they end, or for a day.
+    # Idle workers may keep the old store open until they end, or for a day.
     host.systemctl("reload", "hgfleet-web.service").ok()
     wait_until("the old store is removed", tidied, seconds=90, every=1)
     host.shell(f"{AS_HG} /opt/hgfleet/current/bin/hg -R /srv/hg/repos/{old} verify --quiet")

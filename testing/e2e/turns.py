@@ -1,10 +1,10 @@
-"""Which end-to-end tests run at the same time on the one cluster (pytest-xdist).
+"""Which end-to-end tests may run at the same time on the cluster (pytest-xdist).
 
 Three rules make workers safe, and keep them busy:
 
-1. Tests of one part of `PARTS` run in one worker, in their order: they change the same repositories
-   and people. A file that is in no part is a part of its own. `controller/checks/sharing.py`
-   refuses anything that two parts change.
+1. Tests of a part of `PARTS` run in the same worker, in their order: they change the same
+   repositories and people. A file that is in no part is a part of its own.
+   `controller/checks/sharing.py` refuses tests of two parts that change the same thing.
 2. A test marked `alone` or `disruptive` has the cluster to itself: it reads all that a host logs,
    compares a host before and after, or stops parts of the service. These tests run after all
    others, so that no worker waits for them in the middle of its parts.
@@ -47,7 +47,7 @@ PARTS: Final = {
         "test_push",
         "test_ssh_server",
     ),
-    # Clone and pull the repository hgfleet, and read the web part's log of that.
+    # Clone and pull the repository hgfleet, and read the web part's log about it.
     "clones": ("test_clone", "test_pullbundles", "test_foreign_clients", "test_limits"),
     # Change the registry of repositories that people made.
     "registry": ("test_selfservice", "test_storage"),
@@ -65,17 +65,17 @@ PARTS: Final = {
         "test_abuse_wire",
     ),
     "outages": ("test_ssh_sessions", "test_reboot"),
-    # Of the tier faults.
+    # In the tier `faults`.
     "stores": ("test_fault_stores", "test_fault_admission"),
     "logins": ("test_fault_directory", "test_fault_clock", "test_fault_logs"),
-    # The one without stores, the other without monitoring: side by side.
+    # Run at the same time: the former needs no monitoring, the latter needs no stores.
     "bundles away": ("test_objectstore",),
     "monitoring": ("test_dashboards", "test_journals"),
 }
-"""Files by part. Parts begin in this order, those without a name before `LATE`."""
+"""Files by part. Parts begin in this order; files without a part begin before `LATE`."""
 
 LATE: Final = ("bundles away", "monitoring")
-"""Parts that have a resource to themselves, and those that run beside them."""
+"""Parts that have a resource to themselves, and run at the same time."""
 
 RESOURCES: Final = ("rest", "stores", "monitoring")
 """The parts of the service that a test may have to itself: object stores with their caches and the
@@ -88,18 +88,18 @@ _ALONE: Final = ("alone", "disruptive")
 
 @dataclass(frozen=True)
 class Wants:
-    """The resources that a test has to itself, and those that it uses with others."""
+    """The resources that a test has to itself, and the resources that it shares."""
 
     alone: frozenset[str]
     shared: frozenset[str]
 
     @property
     def whole(self) -> bool:
-        """Tell whether nothing may run beside it."""
+        """Tell whether the test has the whole cluster to itself."""
         return self.alone == frozenset(RESOURCES)
 
     def excludes(self, other: Wants) -> bool:
-        """Tell whether one of two tests has to wait for the end of the other."""
+        """Tell whether two tests cannot run at the same time."""
         return bool(self.alone & (other.alone | other.shared) or other.alone & self.shared)
 
 
@@ -127,7 +127,7 @@ def wants_of(item: pytest.Item) -> Wants:
 
 @cache
 def _marks_of_file(path: Path) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
-    """Return the marks of each function and class of a file by name; those of all as ""."""
+    """Return the marks of each function and class of a file by name; marks of the file as ""."""
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 
     def read(nodes: Iterable[ast.stmt], prefix: str) -> None:
@@ -158,7 +158,7 @@ def _mark(node: ast.expr) -> tuple[str, tuple[str, ...]] | None:
 
 
 def wants_of_id(nodeid: str, root: Path = ROOT) -> Wants:
-    """Return the wants of a test by its file: the process that hands out tests did not load it."""
+    """Return the wants of a test by its file, since the scheduling process does not load it."""
     file, _, name = nodeid.partition("[")[0].partition("::")
     path = root / file
     marks = _marks_of_file(path) if path.is_file() else {}
@@ -179,15 +179,15 @@ def part_of(nodeid: str) -> str:
 
 
 def scope_of(nodeid: str, root: Path = ROOT) -> str:
-    """Return the tests that stay in one worker: a part, or those of it that are alone.
+    """Return the name of the tests that stay in a worker: a part, or its exclusive tests.
 
-    Nothing runs beside the latter, so it does not matter which worker has them.
+    Exclusive tests may be in any worker, since nothing else runs during them.
     """
     return f"{part_of(nodeid)}, alone" if wants_of_id(nodeid, root).whole else part_of(nodeid)
 
 
 def order(nodeid: str, root: Path = ROOT) -> tuple[bool, int, str]:
-    """Return the key that sorts tests by phase, part and file; those of a file keep their order."""
+    """Return the key that sorts tests by phase, part and file; each file keeps its order."""
     file = file_of(nodeid)
     alone = wants_of_id(nodeid, root).whole
     if file not in _PART_OF:
@@ -197,17 +197,17 @@ def order(nodeid: str, root: Path = ROOT) -> tuple[bool, int, str]:
 
 
 class PartScheduling(LoadScopeScheduling):  # type: ignore[misc]  # published without types
-    """Gives a worker the next part once it is nearly done with the one before."""
+    """Gives a worker the next part when its current part is nearly done."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
 
 class Turns:
-    """Tests enter rooms together; one that is alone in a room waits until all others have left.
+    """Rooms that tests enter; a test that wants a room to itself waits until all others have left.
 
-    The door lets one in at a time: a test that waits for an empty room holds the door, so a steady
-    stream of others cannot keep it waiting.
+    Tests enter in turn through the door. A test that waits for an empty room holds the door, so a
+    steady stream of other tests cannot keep it waiting.
     """
 
     def __init__(self, folder: Path, name: str, rooms: Iterable[str] = ("room",)) -> None:
@@ -217,7 +217,7 @@ class Turns:
         self._inside = False
 
     def enter(self, *, alone: Iterable[str] = (), shared: Iterable[str] = ()) -> None:
-        """Wait for the turn of a test, unless the one before it has kept its turn."""
+        """Wait for the turn of a test, unless the previous test has kept its turn."""
         if self._inside:
             return
         alone = frozenset(alone)

@@ -1,4 +1,4 @@
-"""One cheap look whether the cluster is well, by the answers that clients get."""
+"""A cheap check that the cluster is well, by the answers that clients get."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from testing.e2e.host import Host
 
 SECONDS: Final = 60
-"""For a cluster on which everything was undone: mirrors reconnect and catch up."""
+"""For mirrors to reconnect and catch up, after all faults are undone."""
 
 
 def daemons(shown: str) -> list[str]:
-    """Return the failed units that nothing starts again, of `systemctl show`.
+    """Return the failed units in the output of `systemctl show` that nothing starts again.
 
     A job that a timer or a path starts again does not count: its last run met the fault of a test.
     """
@@ -31,7 +31,7 @@ def daemons(shown: str) -> list[str]:
 
 
 def unused(shown: str) -> list[str]:
-    """Return the web hosts that get no readers, of the proxy's `show stat`."""
+    """Return the web hosts that get no readers, by the proxy's `show stat`."""
     rows = [line.split(",") for line in shown.splitlines() if line.startswith("web,")]
     servers = {row[1]: row[17] for row in rows if row[1] not in ("FRONTEND", "BACKEND")}
     if not servers:
@@ -44,7 +44,7 @@ def unused(shown: str) -> list[str]:
 
 
 def absent(shown: str, hosts: Collection[str]) -> list[str]:
-    """Return the hosts that do not run, of lines of `docker ps` with host and state."""
+    """Return the hosts that do not run, by lines of `docker ps` with host and state."""
     states = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
     found = {name: states.get(name, "missing") for name in hosts}
     return [f"{name} is {state}" for name, state in found.items() if state != "running"]
@@ -57,7 +57,7 @@ def problems(cluster: Cluster) -> list[str]:
     form = '{{.Label "hgfleet.host"}} {{.State}}'
     away = absent(run(["docker", "ps", "-a", "--filter", label, "--format", form]).stdout, hosts)
     if away:
-        # The others would wait for these.
+        # The other checks would wait for these hosts.
         return away
 
     def units(host: Host) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def root(cluster: Cluster) -> Iterator[Root]:
-    """A shell of root on the SSH host, to which the monitoring pushes nothing meanwhile."""
+    """A shell of root on the SSH host; the probes are stopped until the tests end."""
     shell, monitor = Root(cluster.first("ssh")), cluster.first("monitoring")
     # A session ends a moment after its client.
     sessions = "pgrep -u hg -f -- '--user probe' || true"
@@ -34,7 +34,7 @@ def root(cluster: Cluster) -> Iterator[Root]:
 
 @pytest.fixture
 def witness(root: Root) -> Iterator[Witness]:
-    """Watch the host's journal during a test; afterwards the host is as it was before."""
+    """Watch the host's journal during a test; fail unless the host is then as it was before."""
     before = root.world()
     assert any(line.startswith("listens") for line in before), before
     seen = Witness(root, root.cursor())
@@ -51,7 +51,7 @@ def witness(root: Root) -> Iterator[Witness]:
 
 @pytest.fixture
 def planted(root: Root) -> Iterator[str]:
-    """A link among the repositories, to one that bob may not read."""
+    """A link among the repositories, to a repository that bob may not read."""
     link = "/srv/hg/repos/sandbox/planted"
     root.ask(f"ln -sfn /srv/hg/repos/e2e/private {link}")
     root.forget()

@@ -26,14 +26,14 @@ MINE: Final = "people/bob"
 
 @dataclass(frozen=True)
 class Said:
-    """What a session answered, to the byte."""
+    """The answer of a session, to the byte."""
 
     code: int
     stdout: bytes
     stderr: str
 
     def clean(self) -> Said:
-        """Return self; fail if it shows the inside of a program of the server."""
+        """Return self; fail if the answer shows internals of a program of the server."""
         text = self.stdout.decode("utf-8", "replace") + self.stderr
         for word in ("Traceback", "** ", 'File "', "uid=9", "root:x:", "site-packages"):
             assert word not in text, f"the client sees {word!r}: {self}"
@@ -42,7 +42,7 @@ class Said:
         return self
 
     def refused(self, *words: str) -> Said:
-        """Return self; fail unless it is a clean refusal in these words, on stderr alone."""
+        """Return self; fail unless it is a clean refusal in these words, only on stderr."""
         assert self.code not in (0, 255), f"expected a refusal, but: {self}"
         assert self.stdout == b"", f"a refusal goes to stderr: {self}"
         for word in words:
@@ -58,7 +58,7 @@ class Connection:
     socket: Path
 
     def run(self, command: str, *options: str, stdin: bytes = b"") -> Said:
-        """Ask for one session with this command."""
+        """Run a command in a session of its own."""
         words = ["ssh", "-F", "none", "-S", str(self.socket), *options, "hg@shared", "--", command]
         done = pace.run(
             words,
@@ -73,8 +73,8 @@ class Connection:
 
 @contextlib.contextmanager
 def shared(person: Person) -> Iterator[Connection]:
-    """Log in once; sessions of other ssh processes go over the same connection."""
-    # pytest's own folders are too deep for the name of a socket.
+    """Log in once; other ssh processes have their sessions over the same connection."""
+    # The paths of pytest's own folders are too long for a socket.
     with tempfile.TemporaryDirectory(prefix="ssh-") as folder:
         socket = Path(folder) / "s"
         words = ["ssh", "-M", "-N", "-S", str(socket), *person.ssh_options, *person.ssh_target]

@@ -1,4 +1,4 @@
-"""Entries of the directory that are more than a key, a name or a group."""
+"""Entries of the directory that contain more than a key, a name or a group."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STORED: Final = {
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of the directory that a test makes as its administrator; they go afterwards."""
+    """Entries that a test makes as the directory's administrator, and removes at its end."""
 
     host: Host
     replica: Host
@@ -57,7 +57,7 @@ class Entries:
     def add(self, dn: str, attributes: list[tuple[str, str]]) -> None:
         """Add an entry below the base."""
         lines = [("dn", f"{dn},{self.base}"), *attributes]
-        # In base64, as LDIF has values that are not plain text.
+        # In base64, since some values are not plain text.
         ldif = "".join(
             f"{name}:: {base64.b64encode(value.encode('utf-8', 'surrogateescape')).decode()}\n"
             for name, value in lines
@@ -67,7 +67,7 @@ class Entries:
         self.host.run(*words, stdin=ldif).ok()
 
     def wait(self) -> None:
-        """Wait until the replica of the SSH host has all that the directory has."""
+        """Wait until the replica of the SSH host has everything that the directory has."""
         status = ["hgfleet", "replica", "status"]
         wait_until("the replica has it", lambda: self.replica.run(*status).ok(), 20)
 
@@ -91,7 +91,7 @@ def entries(cluster: Cluster) -> Iterator[Entries]:
 
 
 def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
-    """Return a person with a key; the name of the entry is another, so that any `uid` fits."""
+    """Return an entry of a person with a key, which is not named by `uid`, so any `uid` fits."""
     return [
         ("objectClass", "inetOrgPerson"),
         ("objectClass", "ldapPublicKey"),
@@ -105,7 +105,7 @@ def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Stranger:
-    """A person with an entry of a test, and the fingerprint of the key."""
+    """A person whose entry a test has made, and the fingerprint of the key."""
 
     person: Person
     identity: str
@@ -117,9 +117,10 @@ def strangers(
     folder: Path,
     stored: Mapping[str, Callable[[str, str], tuple[str, str]]],
 ) -> dict[str, Stranger]:
-    """Make an entry and a key of its own for each input; return who comes with the keys.
+    """Make an entry and a key for each input; return the people with the keys.
 
-    An input gives the name and the stored key, from the type and the base64 of the public key.
+    An input is a function from the type and the base64 of the public key to the name and the stored
+    key.
     """
     found = {}
     for number, (name, values) in enumerate(stored.items()):
@@ -135,7 +136,7 @@ def strangers(
 
 
 def are_refused(witness: Witness, found: Mapping[str, Stranger], reason: str) -> None:
-    """Let each stranger try to log in: each is refused for one reason, before the shell."""
+    """Check that each stranger's login is refused for the same reason, before the shell."""
 
     def send(stranger: Stranger) -> Stranger:
         stranger.person.ssh("whoami").refused(DENIED)

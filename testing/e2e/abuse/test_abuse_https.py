@@ -64,7 +64,7 @@ def test_no_header_opens_what_is_private(cluster: Cluster, witness: Witness) -> 
 
 
 def is_refused(cluster: Cluster, trust: ssl.SSLContext, header: bytes) -> None:
-    """Ask for a private repository with a header; fail unless the answer is a clean refusal."""
+    """Request a private repository with a header; fail unless the answer is a clean refusal."""
     where = urlsplit(cluster.url("e2e/private?cmd=heads"))
     request = f"GET {where.path}?{where.query} HTTP/1.1\r\nHost: {where.netloc}\r\n".encode()
     request += header + b"\r\nConnection: close\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Names and certificates at the SSH door."""
+"""Logins over SSH with hostile names and certificates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_nobody_enters_by_another_name(cluster: Cluster, bob: Person, witness: W
         assert said.stdout == ""
         assert {line.program for line in lines} <= {"sshd", "sshd-session"}, lines
         assert all(line.text.isprintable() for line in lines), lines
-        # Some ssh refuse to send some names.
+        # Some versions of ssh refuse to send some names.
         assert lines or "invalid characters" in said.stderr, said
 
     programs = ("hgfleet-shell", "hgfleet-keys", "sshd", "sshd-session")
@@ -84,9 +84,9 @@ PRINCIPALS: Final = {
 
 
 def certified(key: Path, ca: Path, principals: list[bytes], folder: Path) -> Path:
-    """Return a copy of a key with a certificate of a CA; without principals it is for all.
+    """Return a copy of a key with a certificate of a CA, for all names unless it has principals.
 
-    ssh-keygen would refuse half of the names.
+    Not made by ssh-keygen, which refuses half of the names.
     """
     public = serialization.load_ssh_public_key(key.with_suffix(".pub").read_bytes())
     signer = serialization.load_ssh_private_key(ca.read_bytes(), None)
@@ -113,7 +113,7 @@ def certified(key: Path, ca: Path, principals: list[bytes], folder: Path) -> Pat
 
 
 def comes_with(cluster: Cluster, key: Path) -> Person:
-    """Return a person that no directory knows, with a certified key."""
+    """Return a person who is in no directory, with a certified key."""
     return Person("stranger", key, cluster)
 
 
@@ -148,7 +148,7 @@ def test_a_certificate_of_another_authority_opens_nothing(
 def test_the_same_certificate_with_one_honest_name_opens(
     cluster: Cluster, made_key: Path, tmp_path: Path
 ) -> None:
-    """Show that the refusals above are for the name, and for nothing else."""
+    """Show that the refusals above are because of the name, and of nothing else."""
     ca = cluster.person("user-ca").key
     friend = comes_with(cluster, certified(made_key, ca, [b"alice"], tmp_path))
 

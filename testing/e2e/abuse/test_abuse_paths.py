@@ -136,7 +136,7 @@ def test_no_variable_of_the_client_arrives(bobs: Connection, witness: Witness) -
 
     def check(said: Said, lines: list[Line]) -> None:
         assert said.code == 0, said
-        # Later lines name repositories, also those of other people.
+        # Later lines name repositories, including repositories of other people.
         assert said.stdout.splitlines()[0].split() == [b"name:", b"bob"]
         line = only_line(lines)
         assert "reason=whoami user=bob " in line

@@ -1,4 +1,4 @@
-"""Requests inside a session of hg: no write without the right, no sight of the server."""
+"""Requests inside a session of hg: no write without permission, no view of the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNBUNDLE: Final = call("unbundle", heads=b"force".hex().encode())
 
 
 def part(name: bytes) -> bytes:
-    """Write a bundle2 with one part that has neither parameters nor data."""
+    """Write a bundle2 with a single part, which has neither parameters nor data."""
     header = bytes([len(name)]) + name + bytes(6)
     return b"HG20" + bytes(4) + len(header).to_bytes(4, "big") + header + bytes(8)
 

@@ -1,8 +1,8 @@
-"""The host as its root sees it around the inputs of a test, and its log of each input.
+"""The state of a host before and after a test of abuse, and its log of each input of the test.
 
-A test of abuse gives many inputs, one after the other. Looking at the whole host takes as long as
-some inputs, so the host is looked at before the first input and after the last. Each line of the
-journal belongs to the input that was under way at its time; so does a file, by its modification.
+A test of abuse gives many inputs in turn. Examining the whole host takes as long as some inputs, so
+the host is examined only before the first input and after the last. Each line of the journal
+belongs to the input that was under way at its time; so does a file, by its modification.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 INPUT: Final = "HGFLEET_ABUSE_INPUT"
-"""The variable that names one input: tests of other inputs are skipped."""
+"""The variable that names a single input: tests of other inputs are skipped."""
 
 SHELL: Final = ("hgfleet-shell",)
 
-# Not the caches that hg keeps for readers, not locks, not folders of timers that run meanwhile.
+# Without the caches that hg keeps for readers, without locks, without folders of running timers.
 WORLD: Final = r"""
 : "${sshd:=$(systemctl show -P MainPID hgfleet-sshd)}"
 find /srv/hg/repos /etc/hgfleet /tmp /var/tmp /var/lib/hgfleet/registry.json \
@@ -51,7 +51,7 @@ true
 
 
 class Root:
-    """A shell of root on a host that stays open: starting one takes longer than most questions."""
+    """A shell of root on a host, which stays open since a start takes longer than most scripts."""
 
     def __init__(self, host: Host) -> None:
         self._world: list[str] | None = None
@@ -83,29 +83,29 @@ class Root:
     def world(self) -> list[str]:
         """Return the state that no abuser may change: files, listeners, processes of users.
 
-        The tests run alone on the cluster, so the state after one test is that before the next.
+        Nothing else runs on the cluster, so the state after a test is the state before the next.
         """
         if self._world is None:
             self._world = self.look()
         return self._world
 
     def look(self) -> list[str]:
-        """Return the state of this moment."""
+        """Return the current state."""
         return sorted(self.ask(WORLD).splitlines())
 
     def forget(self) -> None:
-        """Look again before the next test: this test changes the state itself."""
+        """Forget the state, so that the next test reads it again: this test changes it itself."""
         self._world = None
 
     def cursor(self) -> str:
-        """Return the place where the journal ends now."""
+        """Return the current end of the journal."""
         said = self.ask("journalctl --sync; journalctl --lines=0 --show-cursor")
         return said.rpartition("-- cursor: ")[2].strip()
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry of the journal; `time` is in seconds since the epoch."""
+    """An entry of the journal; `time` is in seconds since the epoch."""
 
     program: str
     text: str
@@ -113,17 +113,17 @@ class Line:
 
 
 def chosen(inputs: Mapping[str, T], name: str | None) -> dict[str, T]:
-    """Return all inputs, or the one of this name: none if it is another test's."""
+    """Return all inputs, or the input of this name; none if the name is another test's."""
     return {key: value for key, value in inputs.items() if name in (None, "", key)}
 
 
 def under_way(begun: Mapping[str, float], moment: float) -> str | None:
-    """Return the input that was the last to begin before a moment; None before the first."""
+    """Return the last input that began before a moment; None before the first."""
     return next((name for name in reversed(list(begun)) if begun[name] <= moment), None)
 
 
 def by_input(begun: Mapping[str, float], lines: Sequence[Line]) -> dict[str, list[Line]]:
-    """Return the lines of each input, also of those that have none."""
+    """Return the lines of each input, including inputs without lines."""
     found: dict[str, list[Line]] = {name: [] for name in begun}
     for line in lines:
         name = under_way(begun, line.time)
@@ -135,7 +135,7 @@ def by_input(begun: Mapping[str, float], lines: Sequence[Line]) -> dict[str, lis
 def differences(
     before: Sequence[str], after: Sequence[str], begun: Mapping[str, float]
 ) -> list[str]:
-    """Return the lines that are new on the host or gone; a file with the input that wrote it."""
+    """Return the lines that are new on the host or gone, and for a file the input that wrote it."""
     new = [line for line in after if line not in before]
     gone = [line for line in before if line not in after]
     found = [f"new: {line}{_writer(line, begun)}" for line in new]
@@ -151,7 +151,7 @@ def _writer(line: str, begun: Mapping[str, float]) -> str:
 
 @dataclass
 class Witness:
-    """The log of the host from a moment on, and the inputs that began since, with their times."""
+    """The log of the host since a moment, and the inputs that began since then and when."""
 
     root: Root
     cursor: str
@@ -164,9 +164,9 @@ class Witness:
         check: Callable[[A, list[Line]], object],
         programs: Sequence[str] = SHELL,
     ) -> None:
-        """Give all inputs, then check each answer with the lines that programs logged of it.
+        """Give all inputs, then check each answer and the lines that programs logged for the input.
 
-        A failure names every input that failed. HGFLEET_ABUSE_INPUT narrows the test to one input.
+        A failure names every input that failed. HGFLEET_ABUSE_INPUT selects a single input.
         """
         own = self.chosen(inputs)
         answers: dict[str, A] = {}
@@ -214,14 +214,14 @@ class Witness:
 
 
 def only_line(lines: Sequence[Line]) -> str:
-    """Return the text of the one line that an input left; it must be one, and printable."""
+    """Return the text of the only line that an input left, which must be printable."""
     assert len(lines) == 1, f"expected one line: {lines}"
     assert lines[0].text.isprintable(), f"a line that is none: {lines[0].text!r}"
     return lines[0].text
 
 
 def refusal(lines: Sequence[Line], person: str = "bob") -> str:
-    """Return the line of the one session of an input, which was refused."""
+    """Return the line of an input's only session, which was refused."""
     line = only_line(lines)
     assert line.startswith("event=session decision=refuse reason="), line
     assert f" user={person} " in line, line
