@@ -1,4 +1,4 @@
-"""Tests of the roles, by testinfra: on a throw-away host, on the cluster's, or on a site's."""
+"""Tests of the roles, by testinfra: on a throw-away host, or on hosts of the cluster or a site."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ backend.BACKENDS["docker"] = "testing.roles.connection.EnteringBackend"
 
 @pytest.fixture(scope="session")
 def of_site() -> Machine | None:
-    """Return the host as the inventory of its site has it; None if it is of no site."""
+    """Return the host as its site's inventory describes it; None if it belongs to no site."""
     return machine.this()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _mark_on_the_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have a mark while a host of the cluster is tested: some tests stop its units."""
+    """Keep a mark while a host of the cluster is tested: some tests stop its units."""
     tested, known = request.config.getoption("--hosts") or "", settings.load()
     if known and settings.is_container_of(known, tested.removeprefix("docker://")):
         with undisturbed(f"tests of the roles of {tested}"):

@@ -1,4 +1,4 @@
-"""The way of testinfra into a container of this machine: the fast one, where that is possible."""
+"""The connection of testinfra to a container of this machine: fast, where this is possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EnteringBackend(DockerBackend):
     """Runs commands in the namespaces of a container, without the engine."""
 
     def run(self, command: str, *args: str, **kwargs: Any) -> CommandResult:
-        """Return the result of a shell command; the arguments are quoted into it."""
+        """Return the result of a shell command, with the quoted arguments."""
         if self.user is not None:
             return super().run(command, *args, **kwargs)
         script = self.get_command(command, *args)

@@ -1,4 +1,4 @@
-"""Look into slapd on a host, and change it, as root through its socket."""
+"""Read and change the content of slapd on a host, as root through its socket."""
 
 from __future__ import annotations
 

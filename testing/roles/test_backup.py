@@ -1,6 +1,6 @@
-"""What the role backup promises, on any host with backups.
+"""The promises of the role backup, on any host with backups.
 
-A test of a whole run uses the host's store and credentials. What it backs up stays in the store:
+A test of a whole run uses the host's store and credentials. Its backup stays in the store, because
 the host cannot delete it.
 """
 
@@ -59,7 +59,7 @@ attempt("put_object_lock_configuration", ObjectLockConfiguration={"ObjectLockEna
 print("kept", client.get_object(Bucket=bucket, Key=key)["Body"].read() == before)
 """
 
-# The same over SSH. restic tries a refused request again, so the first refusal ends it.
+# The same over SSH. restic repeats a refused request, so it is ended at the first refusal.
 ATTACK_OVER_SSH = """
 import pathlib, subprocess
 from hgfleet.backup.restic.restic import Restic
@@ -83,7 +83,7 @@ def settings(host: Host) -> dict[str, Any]:
 
 @pytest.fixture
 def source(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a host that backs its state up; on another one the test is skipped."""
+    """The settings of a host that backs its state up; on another host the test is skipped."""
     if "pruned" in settings:
         pytest.skip("only on a host with state")
     return settings
@@ -91,7 +91,7 @@ def source(settings: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def repository(host: Host, settings: dict[str, Any]) -> Iterator[str]:
-    """A repository with one changeset, made before the run of the test and gone after it."""
+    """A repository with a changeset, made before a test and removed after it."""
     if "ssh" not in settings["parts"]:
         pytest.skip("only on a host with repositories")
     place = f"{REPOSITORIES}/{MADE}"
@@ -155,7 +155,7 @@ def test_a_run_reads_everything_and_writes_nothing_of_the_service(
         assert values["ProtectSystem"] == "strict"
         assert values.get("ReadWritePaths", "") == ""
         assert values["Nice"] == "15"
-        # The system is read-only for it, although this capability allows more.
+        # The unit sees a read-only system, although its capability would allow more.
         expected = "cap_dac_override" if unit == SERVICE else ""
         assert values.get("CapabilityBoundingSet", "") == expected
         assert values.get("AmbientCapabilities", "") == expected
@@ -226,7 +226,7 @@ def test_a_backup_counts_once_a_drill_has_restored_it(host: Host, repository: st
 def test_a_host_gets_lost_repositories_back(
     host: Host, settings: dict[str, Any], repository: str
 ) -> None:
-    """The command for a host that lost its disk; repositories with changesets stay as they are."""
+    """The command for a host that lost its disk keeps repositories with changesets as they are."""
     if "replication" in settings["parts"]:
         pytest.skip("only on a host without mirrors, which a promotion replaces otherwise")
     place = f"{REPOSITORIES}/{repository}"

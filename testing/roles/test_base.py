@@ -1,4 +1,4 @@
-"""What the role base promises, on any host of the service."""
+"""The promises of the role base, on any host of the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from testinfra.host import Host
 
 IN_FORCE: Final = "nft --stateless list table inet hgfleet"
-"""The rules of the firewall, without what its counter has counted."""
+"""The rules of the firewall, without the values of its counter."""
 
 
 def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:
@@ -88,7 +88,7 @@ def test_a_change_of_the_firewall_is_undone_by_the_host_itself(host: Host) -> No
         host.check_output("nft insert rule inet hgfleet input tcp dport 1 drop")
         assert host.check_output(IN_FORCE) != kept
     finally:
-        # What the timer starts when no run has confirmed the change.
+        # The timer starts this unit when no run has confirmed the change.
         host.check_output("systemctl start hgfleet-firewall-undo.service")
     assert host.check_output(IN_FORCE) == kept
 

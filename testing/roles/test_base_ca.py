@@ -1,4 +1,4 @@
-"""Another CA in three steps, on the throw-away host of the role."""
+"""The change to another CA, in three steps, on the throw-away host of the role."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STORE: Final = "/etc/ssl/certs/ca-certificates.crt"
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller with a folder for the CA of its own."""
+    """A controller with its own folder for the CA."""
 
     folder: Path
     container: str
 
     def play(self, playbook: str, *options: str) -> tuple[int, str]:
-        """Run a playbook on the host; return its exit code and words, which Ansible wraps."""
+        """Run a playbook on the host; return its exit code, and its output as a single line."""
         variables = (f"base_tls_ca_folder={self.folder}", f"ansible_host={self.container}")
         given = [word for one in variables for word in ("--extra-vars", one)]
         done = subprocess.run(
@@ -44,25 +44,25 @@ class Controller:
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     def deploy(self) -> str:
-        """Bring the role to the host; return what Ansible said."""
+        """Apply the role to the host; return Ansible's output."""
         code, said = self.play("testing/roles/playbooks/base.yml")
         assert code == 0, said
         return said
 
     def step(self, *options: str) -> str:
-        """Take the next step; return what the playbook said."""
+        """Take the next step; return the output of the playbook."""
         code, said = self.play("ansible/playbooks/ca.yml", *options)
         assert code == 0, said
         return said
 
     def ca(self, name: str = "ca.pem") -> str:
-        """Return a certificate of the folder."""
+        """Return a certificate from the folder."""
         return (self.folder / name).read_text()
 
 
 @pytest.fixture(scope="module")
 def controller(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Controller:
-    """Return a controller whose CA was brought by the site, with a subject of the site's."""
+    """Return a controller with a CA that the site made itself, with its own subject."""
     folder = tmp_path_factory.mktemp("ca")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-384 -noenc -days 1000"
     subject = ["-subj", "/O=Example/CN=A CA of the site"]
@@ -101,7 +101,7 @@ def test_hosts_trust_the_next_ca_before_it_signs(host: Host, controller: Control
     assert host.file(TRUST).content_string == present + following
     assert following in host.file(STORE).content_string
     assert issuer_is(host, present)
-    # The services follow the certificate's file, which is another one without a new certificate.
+    # Services reload when the certificate's file changes, even if the certificate is the same.
     now = host.file(CERTIFICATE).content_string
     assert now.startswith(certificate)
     assert now != certificate

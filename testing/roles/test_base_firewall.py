@@ -1,6 +1,6 @@
-"""A change of the firewall's rules by a controller that comes over SSH, as to any host.
+"""A controller changes the firewall's rules over SSH, as on any host.
 
-Only on the throw-away host of the role: one of the changes locks the controller out.
+Only on the throw-away host of the role, since a change locks the controller out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCKS_OUT: Final = {"base_firewall_administrators": ["192.0.2.2"]}
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller that has SSH and nothing else."""
+    """A controller that reaches the host only over SSH."""
 
     inventory: Path
 
@@ -52,18 +52,18 @@ class Controller:
         )
 
     def change(self, variables: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-        """Bring the firewall to what it is with variables of the site."""
+        """Apply the firewall with variables of the site."""
         given = {"base_firewall_undo_seconds": UNDO_SECONDS, **variables}
         return self.run("ansible-playbook", PLAYBOOK, "--extra-vars", json.dumps(given))
 
     def is_let_in(self) -> bool:
-        """Tell whether the host lets a new connection in."""
+        """Tell whether the host accepts a new connection."""
         return self.run("ansible", "all", "-m", "ansible.builtin.ping").returncode == 0
 
 
 @pytest.fixture(scope="module")
 def controller(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Controller:
-    """Return a controller that the host lets in over SSH."""
+    """Return a controller that can log in to the host over SSH."""
     folder = tmp_path_factory.mktemp("controller")
     make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")]
     subprocess.run(make, check=True)
@@ -92,7 +92,7 @@ def controller(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Controll
 
 
 def order(text: str, *wanted: str) -> list[str]:
-    """Return those of the wanted words that are in the lines of a text, in their order there."""
+    """Return the wanted words that are in the lines of a text, in the text's order."""
     return [word for line in text.splitlines() for word in wanted if word in line]
 
 

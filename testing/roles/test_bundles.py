@@ -1,7 +1,7 @@
-"""What the role bundles promises, on any host that makes clone bundles.
+"""The promises of the role bundles, on any host that makes clone bundles.
 
-The test of a whole run uses the host's store, credentials and user, with a repository, a registry
-and manifests of its own, and leaves nothing in the bucket.
+The test of a whole run uses the host's store, credentials and user, but its own repository,
+registry and manifests. It leaves nothing in the bucket.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def test_timer_runs_and_starts_with_the_host(host: Host) -> None:
 
 @pytest.mark.changes
 def test_a_run_succeeds_and_leaves_no_failed_unit(host: Host) -> None:
-    # Repositories are those of the host, so this makes what is due and nothing else.
+    # The run is for the host's own repositories, so it makes only the bundles that are due.
     assert host.run("systemctl start %s", SERVICE).rc == 0, journal(host)
     assert "event=bundles.done" in journal(host)
     assert " failed=0" in journal(host)
-    # For metrics, which have no right to read manifests.
+    # Read by the metrics, which may not read manifests.
     read = "runuser -u nobody -- cat /var/lib/hgfleet-bundles/last-run.json"
     figures = json.loads(host.check_output(read))
     assert figures["failed"] == 0
@@ -102,7 +102,7 @@ def test_pushes_are_looked_for_and_after_each_boot(host: Host) -> None:
 
 @pytest.mark.changes
 def test_a_marker_starts_a_run_that_takes_it(host: Host, wait_for: WaitFor) -> None:
-    # Of an unknown repository: there is nothing to do for it.
+    # A marker of an unknown repository, for which there is nothing to do.
     host.check_output("runuser -u hg -- touch %s/hgfleet-test+gone", SPOOL)
     wait_for("the marker is gone", lambda: host.check_output("ls %s", SPOOL) == "", 60)
     wait_for(
@@ -147,7 +147,7 @@ def test_there_are_no_credentials_of_stores_that_are_gone(host: Host, secrets: l
 
 
 def test_everybody_can_open_the_page_of_each_store(host: Host, settings: dict[str, Any]) -> None:
-    # Made by the run of the test above.
+    # The run of an earlier test made the pages.
     for store in stores(settings):
         for name, kind in (("index.html", "text/html"), ("bundles.json", "application/json")):
             asked = f"{store['public_url']}/{name}"
@@ -174,7 +174,7 @@ def test_without_credentials_a_run_says_how_to_start_one(host: Host) -> None:
 
 
 class Trial:
-    """A repository of its own, with the host's store."""
+    """A repository of the test, with the host's store."""
 
     def __init__(self, host: Host, settings: dict[str, Any], secrets: list[str]) -> None:
         self.host, self.secrets = host, secrets
@@ -194,7 +194,7 @@ class Trial:
         )
 
     def dynamic(self) -> dict[str, Any]:
-        """Return the dynamic registry, which says the identity of the repository."""
+        """Return the dynamic registry, with the identity of the repository."""
         return {"format": 1, "repositories": {}, "identities": {self.path: self.identity}}
 
     def write(self, name: str, text: str) -> None:
@@ -241,7 +241,7 @@ class Trial:
         )
         return self.host.run(
             f"systemd-run --quiet --pipe --wait -p User=hgbundles {credentials} "
-            # Named, or it would be a run over everything there is.
+            # Names the repository, since a run without names is over all repositories.
             f"hgfleet bundles run --config {self.root}/bundles.toml {self.path}"
         )
 
@@ -254,14 +254,14 @@ class Trial:
 def trial(host: Host, settings: dict[str, Any], secrets: list[str]) -> Iterator[Trial]:
     made = Trial(host, settings, secrets)
     yield made
-    # Withdraws everything, and with no retention deletes it from the bucket.
+    # The run withdraws all bundles and, without retention, deletes them from the bucket.
     done = made.run(kinds=(), retention=0)
     host.check_output(f"rm -rf {made.root}")
     assert done.rc == 0, done.stdout + done.stderr
 
 
 def test_pull_bundles_are_for_hg_and_nobody_else(host: Host) -> None:
-    """Private repositories have some too."""
+    """Private repositories have pull bundles too."""
     folder = host.file("/var/lib/hgfleet/pullbundles")
     assert (folder.user, folder.group, folder.mode) == ("hgbundles", "hg", 0o2750)
     unit = host.file("/etc/systemd/system/hgfleet-bundles.service").content_string
@@ -270,7 +270,7 @@ def test_pull_bundles_are_for_hg_and_nobody_else(host: Host) -> None:
 
 @pytest.mark.changes
 def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial) -> None:
-    """From a commit to a clone that the object store served."""
+    """From a commit to a clone from the object store."""
     empty = trial.run(kinds=("stream", "zstd", "gzip"))
     assert empty.rc == 0, empty.stdout + empty.stderr
     assert trial.entries() == []
@@ -291,13 +291,13 @@ def test_a_repository_gets_bundles_from_which_hg_clones(host: Host, trial: Trial
     assert "action=keep" in again.stdout
     assert trial.entries() == entries
 
-    # A client takes the first entry. These settings make hg trust the CA; the repository's own make
-    # the far side offer the manifest, as the service does.
+    # A client takes the first entry. These settings make hg trust the CA; the repository's own
+    # settings make the server advertise the manifest, as the service does.
     offered = f"{trial.repository}/.hg/clonebundles.manifest"
     host.check_output("install -o hgbundles %s %s", trial.manifest, offered)
     own = f"{trial.repository}/.hg/hgrc"
     host.check_output("printf '[extensions]\\nclonebundles =\\n' > %s", own)
-    # hg follows the settings of its own user alone.
+    # hg trusts only settings of its own user.
     host.check_output("chown hgbundles: %s", own)
     cloned = trial.hg(
         f"""--config ui.ssh='sh -c "eval \\"\\$2\\"" ssh' --config ui.remotecmd={HG} """
@@ -320,7 +320,7 @@ def test_new_changesets_get_new_bundles_and_old_ones_stay_for_a_while(trial: Tri
     assert "are newer than the bundle" in done.stdout
     assert trial.entries() != before
     assert "event=bundles.pruned" not in done.stdout
-    # Without a retention time, only what is named stays.
+    # Without a retention time, only objects that the manifest names stay.
     pruned = trial.run(kinds=("zstd",), retention=0)
     assert pruned.stdout.count("event=bundles.pruned") == len(before)
     assert before[0].split()[0].rpartition("/")[2] in pruned.stdout
@@ -337,11 +337,11 @@ except urllib.error.HTTPError as error:
 
 @pytest.mark.changes
 def test_bundles_follow_who_may_read_the_repository(host: Host, trial: Trial) -> None:
-    """Public, private, public again: always in the stores for it, and never in the others."""
+    """Public, private, public again: bundles are only in the stores for the present readers."""
     (closed,) = stores(trial.settings, private=True)
 
     def answers(urls: list[str]) -> set[str]:
-        """What a stranger gets."""
+        """Return the statuses that an anonymous user gets."""
         return {
             str(host.check_output("/opt/hgfleet/current/bin/python -c %s %s", ASK, url))
             for url in urls
@@ -361,7 +361,7 @@ def test_bundles_follow_who_may_read_the_repository(host: Host, trial: Trial) ->
     private = run(("team",))
     assert [url.startswith(f"{closed['public_url']}/") for url in private] == [True]
     assert all("private=yes" in entry.split(" ") for entry in trial.entries())
-    # What strangers could download is gone, and they get nothing of the other.
+    # Anonymous users can download neither the former objects nor the private bundle.
     assert answers(public) == {"404"}
     assert answers(private) == {"403"}
 

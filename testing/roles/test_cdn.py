@@ -1,4 +1,4 @@
-"""What the role cdn promises, on any host of the group cdn."""
+"""The promises of the role cdn, on any host of the group cdn."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 UNIT = "hgfleet-cdn.service"
 CONFIG = "/etc/hgfleet/cdn.conf"
 LARGE = 10_000_000
-"""Bytes; more than two slices."""
+"""A size in bytes, more than two slices."""
 
-# Runs on the host: sends each request over a connection of its own, prints the answers as JSON.
+# Runs on the host: sends each request over a new connection, prints the answers as JSON.
 CLIENT = """
 import hashlib, http.client, json, ssl, sys
 from urllib.parse import urlsplit
@@ -46,7 +46,7 @@ for method, url, headers in json.load(sys.stdin):
 print(json.dumps(answers))
 """
 
-# Runs on a host that has the object store too: makes an object, or deletes it if it has no size.
+# Runs on a host that also has the object store: makes an object, or deletes it if the size is 0.
 MAKE = """
 import sys, boto3
 endpoint, bucket, key, size = sys.argv[1:]
@@ -67,7 +67,7 @@ else:
 
 @dataclass
 class Cache:
-    """The cache of a host: where it is, and whose objects it keeps."""
+    """The cache of a host: its address, and the origin of its objects."""
 
     host: Host
     url: str
@@ -76,7 +76,7 @@ class Cache:
     folder: str
 
     def ask(self, *urls: str, method: str = "GET", **headers: str) -> list[Answer]:
-        """Send requests, one after the other."""
+        """Send requests in turn."""
         told = {name.replace("_", "-"): value for name, value in headers.items()}
         question = json.dumps([(method, url, told) for url in urls])
         printed = self.host.check_output("printf %%s %s | python3 -c %s", question, CLIENT)
@@ -84,7 +84,7 @@ class Cache:
         return answers
 
     def one(self, name: str, method: str = "GET", **headers: str) -> Answer:
-        """Ask for one object through the cache."""
+        """Request an object through the cache."""
         return self.ask(f"{self.url}{self.path}/{name}", method=method, **headers)[0]
 
 
@@ -100,7 +100,7 @@ def cache(host: Host) -> Cache:
 
 @pytest.fixture(scope="module")
 def bundle(request: pytest.FixtureRequest, host: Host, cache: Cache) -> Iterator[str]:
-    """An object at the origin: one that is published there, or one made where the host has both."""
+    """An object at the origin: a published object, or a new object if the host has the origin."""
     is_site = request.config.pluginmanager.has_plugin("testing.site.plugin")
     if is_site or not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
         read = (
@@ -161,7 +161,7 @@ def test_a_bundle_is_what_the_origin_has_and_is_kept(cache: Cache, bundle: str) 
 def test_a_bundle_that_was_deleted_at_the_origin_is_gone(
     host: Host, cache: Cache, wait_for: WaitFor
 ) -> None:
-    """A copy that is still there at the origin is kept, though: it is not fetched again."""
+    """A copy whose original still exists is kept, without another download."""
     if not host.file("/etc/hgfleet/secrets/objectstore-root.env").exists:
         pytest.skip("only where the object store is on the same host")
     text = host.file(CONFIG).content_string
@@ -240,7 +240,7 @@ def test_what_a_prober_has_read_is_not_in_the_journal(cache: Cache, bundle: str)
     assert [one["status"] for one in told] == [206, 404]
     cache.host.check_output("journalctl --sync")
     lines = cache.host.check_output("journalctl -t hgfleet_cdn -o cat -n 100 --no-pager")
-    # What it could not read is there, as is what others read.
+    # A prober's successful requests are not logged; its failures and other clients' requests are.
     assert [json.loads(one)["uri"] for one in lines.splitlines() if asked in one] == [
         f"{cache.path}/{missing}"
     ]

@@ -1,4 +1,4 @@
-"""What the role directory promises, on any host that carries the directory."""
+"""The promises of the role directory, on any host with the directory."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_disabled_people_are_locked_by_the_policy(host: Host) -> None:
 
 @pytest.fixture
 def disabled(host: Host, suffix: str) -> Iterator[str]:
-    """The DN of a disabled person, who exists for one test."""
+    """The DN of a disabled person, who exists for a single test."""
     dn = f"uid=role-test,ou=people,{suffix}"
     change(
         host,
@@ -193,7 +193,7 @@ def is_disabled(host: Host, dn: str) -> bool:
 def test_a_change_of_keys_or_names_keeps_a_disabled_person_disabled(
     host: Host, disabled: str
 ) -> None:
-    """What the role writes of a person, attribute by attribute."""
+    """Changes each attribute of a person that the role writes."""
     for attribute in ("cn", "sn", "mail", "sshPublicKey", "sshPublicKeyId"):
         change(host, f"dn: {disabled}\nchangetype: modify\nreplace: {attribute}\n{attribute}: x\n")
         assert is_disabled(host, disabled), attribute
@@ -203,7 +203,7 @@ def test_a_change_of_keys_or_names_keeps_a_disabled_person_disabled(
 def test_a_new_password_unlocks_unless_the_lock_is_written_around_it(
     host: Host, disabled: str
 ) -> None:
-    """A trap of slapo-ppolicy; docs/runbooks/slapd.md says how to go round it."""
+    """A trap of slapo-ppolicy; docs/runbooks/slapd.md says how to avoid it."""
     begin = f"dn: {disabled}\nchangetype: modify\n"
     password = "replace: userPassword\nuserPassword: secret\n"
     lock = "pwdAccountLockedTime\npwdAccountLockedTime: 000001010000Z\n"
@@ -296,7 +296,7 @@ def test_packets_of_others_are_refused_where_the_kernel_can(host: Host) -> None:
 
 @pytest.fixture
 def chooser(host: Host, suffix: str) -> Iterator[tuple[str, str]]:
-    """The DN and password of a person who exists for one test."""
+    """The DN and password of a person who exists for a single test."""
     dn, password = f"uid=role-chooser,ou=people,{suffix}", "correct-horse-battery"
     change(
         host,
@@ -339,7 +339,7 @@ def test_a_hash_from_before_argon2_is_still_right(host: Host, chooser: tuple[str
 
 
 def test_a_name_that_was_searched_is_in_no_log(host: Host, suffix: str, wait_for: WaitFor) -> None:
-    """A person may type a password as a name."""
+    """People sometimes type their password in the place of the name."""
     name = f"typed-{uuid.uuid4()}"
     search(host, suffix, "sub", f"(uid={name})", "uid")
     dn = f"uid=role-{uuid.uuid4().hex},ou=people,{suffix}"

@@ -1,4 +1,4 @@
-"""What the role directory promises on a host with a replica: an ssh host beside the provider."""
+"""The promises of the role directory on a host with a replica: an ssh host besides the provider."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_stopped_replica_is_an_alarm_and_lookups_go_to_the_provider(
 def test_a_replica_that_lost_its_database_fills_itself(
     host: Host, everything: list[dict[str, list[str]]], suffix: str, wait_for: WaitFor
 ) -> None:
-    """What the runbook says to do when nothing else helps."""
+    """The last resort of the runbook."""
     assert host.run("systemctl stop slapd.service && rm /var/lib/ldap/*.mdb").rc == 0
     assert host.run("systemctl start slapd.service").rc == 0
     wait_for("the replica is full", lambda: host.run("hgfleet replica status").rc == 0)

@@ -1,4 +1,4 @@
-"""What the role mercurial promises, on any host that runs hg."""
+"""The promises of the role mercurial, on any host that runs hg."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = "HGRCPATH=/etc/hgfleet/hgrc"
 PYTHON = "/opt/hgfleet/current/bin/python"
 HG = f"{SETTINGS} /opt/hgfleet/current/bin/hg"
 
-# Prints an id a repository. A process of its own for each would mostly load Mercurial.
+# Prints an id for each repository. A process for each repository would mostly load Mercurial.
 IDENTIFY = """
 import sys
 from mercurial import dispatch, main_script
@@ -108,7 +108,7 @@ def test_every_declared_repository_is_there_for_its_owner_and_readers(
     paths = " ".join(registry)
     owners = host.check_output(f"cd /srv/hg/repos && stat -c '%U %G %a %n' {paths}")
     assert owners.splitlines() == [f"hg hg 2750 {path}" for path in registry]
-    # Who reads is hgweb, which follows no settings that lie in a repository.
+    # The reader is hgweb, which trusts no settings inside a repository.
     identified = host.run(
         f"cd /srv/hg/repos && runuser -u hgweb -- env {SETTINGS} {PYTHON} -c %s {paths}", IDENTIFY
     )
@@ -162,7 +162,7 @@ def test_sessions_alone_have_the_folder_of_slots_and_pushed_bundles(host: Host) 
 
 
 def test_names_of_private_repositories_are_closed_to_other_users(host: Host) -> None:
-    # On a mirror the applier writes what bundle jobs write on the primary.
+    # On a mirror the applier writes the files that bundle jobs write on the primary.
     is_mirror = host.run(f"{HG} config hgfleet.replica-of").rc == 0
     for name, user, mode in (
         ("/var/lib/hgfleet/registry.json", "root", 0o640),
@@ -176,7 +176,7 @@ def test_names_of_private_repositories_are_closed_to_other_users(host: Host) -> 
 def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) -> None:
     folder = host.file("/run/hgfleet-admission")
     assert (folder.user, folder.group, folder.mode) == ("hg", "hg", 0o2770)
-    # It is made anew at each boot.
+    # systemd creates the folder at each boot.
     declared = host.check_output("systemd-tmpfiles --cat-config | grep hgfleet-admission")
     assert declared.splitlines()[-1] == "d /run/hgfleet-admission 2770 hg hg -"
     for user, may in (("hg", True), ("hgweb", True), ("nobody", False)):
@@ -264,7 +264,7 @@ def test_a_night_verifies_a_repository_and_keeps_its_result(host: Host) -> None:
     assert any(one["time"] for one in found["repositories"].values()), found
     state = host.file("/var/lib/hgfleet-integrity/state.json")
     assert (state.user, state.group, state.mode) == ("hg", "hg", 0o640)
-    # Metrics have no right to read repositories or their names.
+    # The metrics may read neither repositories nor their names.
     read = "runuser -u nobody -- cat /var/lib/hgfleet-integrity/figures.json"
     figures = json.loads(host.check_output(read))
     assert figures["ended"] == found["ended"]

@@ -1,6 +1,7 @@
 """The promises of the role metrics, on any host with metrics.
 
-A client for the exporter has the host's own certificate, which is that of a reader only on some.
+The tests connect to the exporter with the host's own certificate, which is a reader's certificate
+only on some hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNITS = (EXPORTER, WRITER)
 FILE = "/run/hgfleet-metrics/hgfleet.prom"
 TLS = "/etc/hgfleet/tls"
 
-# Runs on the host: asks its exporter, with a certificate or without one, and prints the answer.
+# Runs on the host: queries its exporter, with or without a certificate, and prints the answer.
 ASK = """
 import socket, ssl, sys
 host, port, certificate = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
@@ -100,7 +101,7 @@ def test_units_that_start_with_the_host_are_known(host: Host, wait_for: WaitFor)
         text = host.file(FILE).content_string
         return all(f'hgfleet_unit_enabled{{name="{unit}"}} 1.0\n' in text for unit in UNITS)
 
-    # The role starts the writer before it enables its unit, which the next write knows of.
+    # The role enables the writer's unit after it has started it, so only the next write shows this.
     wait_for("both units are known", known, seconds=60)
 
 
@@ -153,7 +154,7 @@ def test_metrics_are_fresh(host: Host) -> None:
 
 @pytest.mark.changes
 def test_a_damaged_source_is_told(host: Host) -> None:
-    """A host without replication gets a state that nothing can understand."""
+    """A host without replication gets a state file that cannot be parsed."""
     folder, mark = (
         "/run/hgfleet-replication",
         'hgfleet_metrics_source_readable{source="replication"}',
@@ -187,7 +188,7 @@ def test_the_journal_is_sent_from_the_start_of_the_host_on(
 ) -> None:
     assert host.service(UPLOAD).is_enabled
     assert upload["SubState"] in ("running", "auto-restart")
-    # A monitoring host that is away for a day is no reason to stop.
+    # The upload does not give up, even if the monitoring host is away for a day.
     assert upload["Restart"] == "always"
     assert upload["StartLimitIntervalUSec"] == "0"
 

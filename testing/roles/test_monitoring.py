@@ -23,7 +23,7 @@ UNITS = ("prometheus", "prometheus-alertmanager", "prometheus-blackbox-exporter"
 RULE_TESTS = Path(__file__).parents[1] / "alerts"
 TLS = "/etc/hgfleet/tls"
 
-# Runs on the host: asks its Prometheus with the host's certificate.
+# Runs on the host: queries its Prometheus with the host's certificate.
 ASK = """
 import ssl, sys, urllib.request
 context = ssl.create_default_context(cafile="/etc/hgfleet/tls/ca.pem")
@@ -188,7 +188,7 @@ def senders(host: Host, journal_port: str) -> list[str]:  # noqa: ARG001
 
 
 def send(host: Host, port: str, message: str, *certificate: str, **request: str) -> str:
-    """Send the host itself a line; return the status of the answer."""
+    """Send a line to the host itself; return the status of the answer."""
     method, path = request.get("method", "POST"), request.get("path", "/upload")
     words = " ".join([host.check_output("hostname"), port, *certificate])
     command = f"python3 -c %s {method} {path} %s {words}"
@@ -204,7 +204,7 @@ def test_journals_are_received_from_the_start_of_the_host_on(
         shown = host.run("journalctl -u %s -n 40 -o cat", unit).stdout
         assert host.service(unit).is_running, shown
     assert journal_port in listened(host)
-    # Of the same package; it would serve the journal to every client.
+    # The package's other server, which would serve the journal to every client, is off.
     assert "19531" not in listened(host)
 
 
@@ -240,7 +240,7 @@ def test_a_line_without_a_certificate_of_the_site_is_refused(host: Host, journal
 
 
 def test_a_certificate_that_is_of_no_sender_is_refused(host: Host, journal_port: str) -> None:
-    """That of the host itself: it keeps its journal where it is."""
+    """The certificate of the host itself, which sends its journal nowhere."""
     message, own = f"refused-{uuid.uuid4()}", (f"{TLS}/cert.pem", f"{TLS}/key.pem")
     for path in ("/upload", "/", "/entries"):
         for method in ("POST", "GET"):
@@ -283,7 +283,7 @@ def test_the_receivers_of_journals_have_no_rights(host: Host, senders: list[str]
 
 @pytest.fixture
 def probes(host: Host) -> None:
-    """The inventory names a repository for the probes."""
+    """Skip the test if the inventory names no repository for the probes."""
     if 'clone_url = ""' in host.file("/etc/hgfleet/probes.toml").content_string:
         assert not host.service("hgfleet-probes.service").is_enabled
         pytest.skip("monitoring_probe_repository names none")
@@ -296,7 +296,7 @@ def test_probes_come_each_minute_and_start_with_the_host(host: Host, wait_for: W
     assert service.is_running
 
     def newest() -> float:
-        # For metrics, which have no right of their own there.
+        # Read by the metrics, which have no special rights there.
         read = host.check_output("runuser -u nobody -- cat %s", PROBES)
         return float(json.loads(read)["results"][-1][0])
 

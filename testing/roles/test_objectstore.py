@@ -1,4 +1,4 @@
-"""What the role objectstore promises, on any host with an object store."""
+"""The promises of the role objectstore, on any host with an object store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNIT = "hgfleet-objectstore.service"
 ROOT = "/etc/hgfleet/secrets/objectstore-root.env"
 USERS = "/etc/hgfleet/objectstore/users.json"
 
-# Runs on the host: the S3 API as one of the accounts, or without a signature. Prints each answer
-# as JSON. Its start, with boto3, takes as long as ten operations.
+# Runs on the host: calls the S3 API as an account, or without a signature. Prints each answer as
+# JSON. Its start, with boto3, takes as long as ten operations.
 CLIENT = """
 import json, sys
 import boto3, botocore, botocore.config, botocore.exceptions
@@ -56,7 +56,7 @@ Operation = tuple[str, dict[str, Any]]
 
 
 class Store:
-    """The object store of a host, spoken to from that host."""
+    """The object store of a host, with a client on this host."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -77,13 +77,13 @@ class Store:
         self.bucket = str(host.check_output("ls %s", self.data).split()[0])
 
     def call(self, account: str | None, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call one operation as root, as a user, or (None) without a signature."""
+        """Call an operation as root, as a user, or (None) without a signature."""
         return self.call_each(account, [(operation, arguments)])[0]
 
     def call_each(
         self, account: str | None, operations: Sequence[Operation]
     ) -> list[dict[str, Any]]:
-        """Call operations one after the other, in one process on the host."""
+        """Call operations in turn, in a single process on the host."""
         secret = None
         name = account
         if account == "root":
@@ -91,7 +91,7 @@ class Store:
         elif account:
             secret = self.users[account]["secret"]
         request = json.dumps([name, secret, self.endpoint, operations])
-        # printf is the shell's own: secrets are in no list of processes.
+        # printf is a builtin of the shell, so secrets are in no list of processes.
         done = self.host.run(f"printf %s {shlex.quote(request)} | python3 -c {shlex.quote(CLIENT)}")
         assert done.rc == 0, done.stderr
         answers: list[dict[str, Any]] = json.loads(done.stdout)
@@ -175,7 +175,7 @@ def test_the_host_certificate_is_served_and_nothing_in_clear(host: Host, store: 
 
 
 def test_a_connection_is_kept_for_the_next_request(host: Host, store: Store) -> None:
-    """Probers ask all the time; a handshake for each request costs more than the answer."""
+    """Probers send requests all the time; a handshake for each would cost more than the answer."""
     script = (
         "import http.client, ssl, sys; "
         "context = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem'); "
@@ -288,7 +288,7 @@ def test_no_signature_of_a_url_is_logged(host: Host, store: Store, wait_for: Wai
         "trust = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"
         "u.urlopen(sys.argv[1], context=trust)"
     )
-    assert host.run("python3 -c %s %s", script, asked).rc != 0  # it is no signature
+    assert host.run("python3 -c %s %s", script, asked).rc != 0  # the signature is invalid
 
     def logged() -> str:
         host.check_output("journalctl --sync")
@@ -316,7 +316,7 @@ def test_accounts_cannot_be_managed_from_the_network(host: Host, store: Store) -
         answer: str = host.check_output("python3 -c %s %s", script, f"{store.endpoint}{path}")
         return answer
 
-    # The administration API would ask who is there (403); here nothing of that name exists.
+    # The administration API would demand credentials (403); here the path does not exist.
     assert patch("/list-users") == patch("/no-such-thing") != "403"
     folder = host.file("/run/hgfleet-objectstore")
     assert (folder.user, folder.mode) == ("objectstore", 0o700)
@@ -366,5 +366,5 @@ for path in paths:
         return [(one[4], one[10]) for one in found if one[4].startswith("127.0.0.")]
 
     wait_for("the last request is logged", lambda: ("127.0.0.9", "404") in logged())
-    # What it could not read is there, as is what others read.
+    # A prober's successful requests are not logged; its failures and other clients' requests are.
     assert logged() == [("127.0.0.8", "200"), ("127.0.0.8", "404"), ("127.0.0.9", "404")]

@@ -1,4 +1,4 @@
-"""What the role proxy promises, on any host of the group proxy."""
+"""The promises of the role proxy, on any host of the group proxy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HERE = "https://localhost"
 
 
 def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None) -> dict[str, str]:
-    """Send one request from the host itself; return the status, the headers and the body."""
+    """Send a request from the host itself; return the status, the headers and the body."""
     script = (
         "import json, ssl, sys, urllib.request, urllib.error\n"
         "method, url, headers = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])\n"
         "class Stay(urllib.request.HTTPRedirectHandler):\n"
         "    def redirect_request(self, *a): return None\n"
-        # A certificate of a public CA has the public name alone; tests of clients look at that.
+        # A certificate of a public CA has only the public name, which clients' tests check.
         "context = ssl.create_default_context()\n"
         "context.check_hostname = False\n"
         "handlers = Stay, urllib.request.HTTPSHandler(context=context)\n"
@@ -48,7 +48,7 @@ def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None
 
 
 def repository(host: Host) -> str:
-    """A public repository, as the service itself lists it."""
+    """A public repository from the service's own list."""
     listed = json.loads(ask(host, "GET", f"{HERE}/api/repositories")["body"])
     return str(listed["repositories"][0]["path"])
 
@@ -79,8 +79,8 @@ def test_every_web_host_is_well(host: Host, wait_for: WaitFor) -> None:
 
 
 def test_a_client_stays_on_one_web_host(host: Host) -> None:
-    """Under load the host with the fewest connections would be another one each time."""
-    # The journal also has the requests of earlier runs, which may have had another web host.
+    """Without this, under load, the host with the fewest connections would differ each time."""
+    # The journal also has the requests of earlier runs, which may have gone to another web host.
     mark = f"/healthz?stays={uuid.uuid4().hex}"
     for number in range(20):
         assert ask(host, "GET", f"{HERE}{mark}.{number}")["status"] == "200"
@@ -91,7 +91,7 @@ def test_a_client_stays_on_one_web_host(host: Host) -> None:
 
 @pytest.mark.disruptive
 def test_a_client_stays_on_its_web_host_over_a_reload(host: Host, wait_for: WaitFor) -> None:
-    """The new process has the table of the old one before this client sends it a request."""
+    """The new process has the old process's table before this client sends another request."""
     assert ask(host, "GET", f"{HERE}/healthz")["status"] == "200"
 
     def admin(command: str) -> str:
@@ -114,7 +114,8 @@ def test_a_client_stays_on_its_web_host_over_a_reload(host: Host, wait_for: Wait
 def test_plain_http_is_redirected(host: Host, of_site: Machine | None) -> None:
     answer = ask(host, "GET", "http://localhost/hgfleet?cmd=heads")
     assert answer["status"] == "301"
-    # A host of a scenario or the cluster has no public name, so the redirect has the one asked for.
+    # A host of a scenario or the cluster has no public name, so the redirect has the requested
+    # name.
     to = re.escape(machine.redirect(of_site, "localhost")) if of_site else rf"{HERE}(:\d+)?"
     assert re.fullmatch(rf"{to}/hgfleet\?cmd=heads", answer["location"])
 
@@ -133,7 +134,7 @@ def test_a_push_is_told_where_to_go_before_its_body_is_sent(host: Host) -> None:
 
 
 def test_many_headers_pass_as_hg_sends_them(host: Host) -> None:
-    """A pull that has 1,000 heads in common: nodes in headers of 1 KB."""
+    """A pull with 1,000 common heads: nodes in headers of 1 KB."""
     arguments = "nodes=" + "+".join(["0123456789abcdef0123456789abcdef01234567"] * 1000)
     pieces = [arguments[start : start + 1000] for start in range(0, len(arguments), 1000)]
     headers = {f"X-HgArg-{number}": piece for number, piece in enumerate(pieces, start=1)}

@@ -1,7 +1,7 @@
 """A certificate of a CA that speaks ACME, on the throw-away host of the role proxy.
 
-The CA is Pebble, of Let's Encrypt for tests of clients. The tests are a story, in their order, and
-run after those of the proxy with the certificate of the site's CA.
+The CA is Pebble, which Let's Encrypt makes for tests of clients. The tests are a story, in the
+order of this file. They run after the proxy's tests with the certificate of the site's CA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PEBBLE: Final = {
     "certificateValidityPeriod": 90 * 86_400,
 }
 
-# Runs on the host: a request is half sent, a certificate renewed, and the request sent to its end.
+# Runs on the host: sends half a request, renews the certificate, and sends the other half.
 ACROSS: Final = """
 import socket, ssl, subprocess, sys, time
 context = ssl.create_default_context()
@@ -55,7 +55,7 @@ print(under_way.recv(1000).split(b"\\r\\n")[0].decode())
 
 
 def served(host: Host) -> str:
-    """Issuer, serial number and names of the certificate that a client of the name sees."""
+    """Return issuer, serial number and names of the certificate that a client gets for the name."""
     return str(
         host.check_output(
             "echo | openssl s_client -connect localhost:443 -servername %s 2>/dev/null"
@@ -66,26 +66,26 @@ def served(host: Host) -> str:
 
 
 def journal(host: Host) -> str:
-    """What the unit and lego have said."""
+    """Return the output of the unit and of lego."""
     host.check_output("journalctl --sync")
     return str(host.check_output("journalctl -u %s -n 200 --no-pager -o cat", UNIT))
 
 
 def worker(host: Host) -> str:
-    """The process of HAProxy that takes new connections: another one after a reload."""
+    """Return the process of HAProxy that accepts new connections; a reload starts a new process."""
     told = host.check_output("echo 'show info' | socat - /run/haproxy/admin.sock")
     return re.findall(r"(?m)^Pid: (\d+)", told)[0]
 
 
 def started(host: Host) -> str:
-    """The main process of the proxy and when it started."""
+    """Return the main process of the proxy and its start time."""
     shown = "systemctl show -P MainPID -P ExecMainStartTimestampMonotonic haproxy.service"
     return str(host.check_output(shown))
 
 
 @pytest.fixture(scope="module")
 def ca(host: Host, wait_for: WaitFor) -> None:
-    """The CA runs, and the public name leads to this host."""
+    """Start the CA, and make the public name lead to this host."""
     host.check_output("DEBIAN_FRONTEND=noninteractive apt-get install -qy pebble")
     host.check_output("grep -q %s /etc/hosts || echo 127.0.0.1 %s >> /etc/hosts", NAME, NAME)
     settings = json.dumps({"pebble": PEBBLE})
@@ -106,7 +106,7 @@ def ca(host: Host, wait_for: WaitFor) -> None:
 def test_clients_get_the_certificate_of_the_site_until_the_first_is_issued(
     host: Host, wait_for: WaitFor
 ) -> None:
-    """The deploy has asked a CA that does not answer, and has not failed for it."""
+    """The CA did not answer during the deploy, and the deploy did not fail."""
 
     def state() -> bool:
         return bool(host.check_output("systemctl show -P ActiveState %s", UNIT) == "failed")
@@ -168,7 +168,7 @@ def test_the_key_is_for_the_proxy_and_the_account_for_its_user_alone(host: Host)
     assert host.run("runuser -u nobody -- head -c 1 %s", chain).rc == 0
     for user in ("nobody", "www-data", "hg"):
         assert host.run("runuser -u %s -- head -c 1 %s", user, key).rc != 0, user
-    # A defect of lego costs no key of the host.
+    # lego cannot read the host's own key.
     assert host.run("runuser -u hgacme -- head -c 1 %s", HOSTS_OWN).rc != 0
     keys = host.check_output("find %s -name '*.key' -not -path '*/accounts/*'", FOLDER)
     assert keys == "", "lego's copy is left"
@@ -187,7 +187,7 @@ def test_nothing_is_asked_while_the_certificate_is_not_due(host: Host) -> None:
 @pytest.mark.usefixtures("ca")
 def test_a_renewal_changes_the_certificate_and_ends_no_request(host: Host) -> None:
     before, process = served(host), started(host)
-    # As the runbook has it for a certificate that has to go now.
+    # The command of the runbook for a certificate that has to be replaced now.
     host.check_output("rm %s/served/request.json", FOLDER)
     assert host.check_output("python3 -c %s %s", ACROSS, NAME) == "HTTP/1.1 200 OK"
     after = served(host)

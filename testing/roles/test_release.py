@@ -1,4 +1,4 @@
-"""What the role release promises, on any host of the group release."""
+"""The promises of the role release, on any host of the group release."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_command_is_in_path_and_starts(host: Host) -> None:
 
 
 def test_every_unit_of_ours_has_its_runbook_on_the_host(host: Host) -> None:
-    """`systemctl help UNIT` opens what Documentation= names."""
+    """`systemctl help UNIT` opens the file that Documentation= names."""
     named = host.check_output(
         "grep -rhoP '^Documentation=file://\\K/opt/hgfleet/\\S+' /etc/systemd/system || true"
     )

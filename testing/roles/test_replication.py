@@ -1,4 +1,4 @@
-"""What the role replication promises, on any host of the group: broker, primary or mirror."""
+"""The promises of the role replication, on any host of the group: broker, primary or mirror."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_host_has_the_programs_of_its_part_and_no_others(host: Host, units: se
         wanted |= OF[tomllib.loads(host.file(SETTINGS).content_string)["role"]]
     if host.file(WEBHOOKS).exists:
         wanted |= {"hgfleet-webhooks.service"}
-    # A web host has it; of the primary, where it is one.
+    # Mirrors have the feed of events, and so does the primary if it is a web host.
     wanted |= units & {"hgfleet-events.service"}
     assert units == wanted
     assert units
@@ -120,7 +120,7 @@ def test_the_comparison_of_a_mirror_comes_to_its_end(host: Host, settings: dict[
     if settings["role"] != "mirror":
         pytest.skip("the primary")
     host.run("systemctl start %s", service := "hgfleet-verify.service")
-    # It compared; a repository that another test left behind is no failure of the unit.
+    # The comparison ran to its end; a difference that another test left is no failure of the unit.
     journal = host.run("journalctl -u %s -n 30 --no-pager", service).stdout
     ended = host.check_output("systemctl show -P ExecMainStatus %s", service)
     assert ended in ("0", "65", "75"), journal
@@ -171,7 +171,7 @@ def test_a_mirror_serves_the_feed_of_events(
     socket = host.file("/run/hgfleet-events/socket")
     assert socket.is_socket
     assert (socket.user, socket.mode) == ("hgevents", 0o666)
-    # nginx asks it; a repository that is missing is refused once the events are there.
+    # nginx forwards to the feed, which refuses a missing repository once it has the events.
     ask = (
         "import ssl, urllib.request as u\n"
         "context = ssl.create_default_context(cafile='/etc/hgfleet/tls/ca.pem')\n"

@@ -1,4 +1,4 @@
-"""What the role ssh promises, on any host that carries SSH for Mercurial."""
+"""The promises of the role ssh, on any host with SSH for Mercurial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOKUP = "runuser -u hgkeys -- /opt/hgfleet/current/bin/hgfleet-keys"
 
 
 def effective(host: Host, command: str) -> dict[str, list[str]]:
-    """The settings in force, lower-case keyword to values."""
+    """Return the settings in force: lower-case keywords with their values."""
     settings: dict[str, list[str]] = {}
     for line in host.check_output(command).splitlines():
         name, _, value = line.partition(" ")
@@ -48,7 +48,7 @@ def admin(host: Host) -> dict[str, list[str]]:
 
 @pytest.fixture
 def stranger(host: Host) -> Iterator[str]:
-    """A private key without an entry in the directory, on the host."""
+    """A private key on the host, which is not in the directory."""
     folder = host.check_output("mktemp -d")
     host.check_output("ssh-keygen -q -t ed25519 -N '' -f %s/key", folder)
     yield f"{folder}/key"
@@ -109,7 +109,7 @@ def test_the_unit_is_confined(host: Host) -> None:
     shown = host.check_output("systemd-analyze security --no-pager hgfleet-sshd").splitlines()[-1]
     exposure = re.search(r"service: ([0-9.]+)", shown)
     assert exposure is not None, shown
-    # An sshd is root, has a network and becomes other users; the unit has the reason of each.
+    # An sshd is root, has a network and becomes other users; the unit gives the reason for each.
     assert float(exposure[1]) <= 2.2, shown
 
 
@@ -195,7 +195,7 @@ def test_host_keys_are_ours_alone(
 
 
 def without_post_quantum(host: Host, port: str) -> str:
-    """Return the output of a client of before 2022 with an unknown key."""
+    """Return the output of a client from before 2022 with an unknown key."""
     command = [
         *("ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "PubkeyAuthentication=no"),
         *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
@@ -275,7 +275,7 @@ def test_setting_for_administrators(admin: dict[str, list[str]], name: str, valu
 
 @pytest.fixture(scope="module")
 def accounts(host: Host, of_site: Machine | None) -> list[str]:
-    """The break-glass accounts of this host, which are those of its inventory."""
+    """The break-glass accounts of this host, which must be its inventory's."""
     found = host.check_output("ls /etc/hgfleet/ssh/admin_keys").split()
     problem = machine.accounts_problem(found, of_site)
     assert not problem, problem
@@ -294,7 +294,7 @@ def test_break_glass_needs_nothing_but_files_of_root(host: Host, accounts: list[
         assert (keys.user, keys.group, keys.mode) == ("root", "root", 0o644)
         lines = keys.content_string.splitlines()
         assert [publickey.parse(line) for line in lines if not line.startswith("#")]
-        # In the files, so that it is there when no network is.
+        # In the local files, so that the account exists without a network.
         assert host.run("grep -q '^%s:' /etc/passwd", account).rc == 0
         assert host.run("runuser -u %s -- sudo -n true", account).rc == 0
 
@@ -345,7 +345,7 @@ def test_password_is_nowhere_else(host: Host) -> None:
 
 
 def test_a_login_does_not_wait_for_python(host: Host) -> None:
-    """Without `site`, and with every module compiled: sshd runs it twice for each login."""
+    """No `site`, and every module compiled, because sshd runs the command twice for each login."""
     script = "/opt/hgfleet/current/bin/hgfleet-keys"
     first = host.file(script).content_string.splitlines()[0]
     assert re.fullmatch(r"#!/opt/hgfleet/releases/[^/]+/bin/python -IS", first)
@@ -407,7 +407,7 @@ def test_nobody_but_hg_is_let_in(
 
 
 def people_keys() -> Path | None:
-    """Return the folder with private keys of people, where this site is one that has them."""
+    """Return the folder with private keys of people, if this site has them."""
     return Path(os.environ["HGFLEET_KEYS"]) if "HGFLEET_KEYS" in os.environ else None
 
 
@@ -575,5 +575,5 @@ def test_the_state_of_a_person_is_that_of_the_directory(
 ) -> None:
     said = ask_about(host, "hg", person).stdout
     assert said.startswith(answer)
-    # The directory gives the lookup the entryUUID of each person.
+    # The lookup can read the entryUUID of each person in the directory.
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", said.splitlines()[1])

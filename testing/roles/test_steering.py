@@ -1,4 +1,4 @@
-"""What the role steering promises, on any host that tells clients of bundles."""
+"""The promises of the role steering, on any host that offers clients bundles."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_prober_is_sandboxed(host: Host) -> None:
     shown = host.check_output("systemctl show %s", SERVICE)
     values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     assert values["User"] == "hgsteering"
-    # Manifests of repositories in folders are open to this group only.
+    # Only this group can read manifests of repositories in folders.
     assert values["SupplementaryGroups"] == "hg"
     assert values["ProtectSystem"] == "strict"
     assert values["WatchdogUSec"] == "30s"

@@ -1,4 +1,4 @@
-"""What the role web promises, on any host that carries it: read with Python on the host itself."""
+"""The promises of the role web, on any web host: read with Python on the host itself."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def port(host: Host) -> int:
 
 @pytest.fixture
 def ask(host: Host, port: int) -> Any:
-    """Send one request over TLS from the host itself."""
+    """Send a request over TLS from the host itself."""
 
     def send(
         path: str, method: str = "GET", headers: dict[str, str] | None = None, length: int = 0
@@ -213,7 +213,7 @@ def test_log_goes_on_after_a_rotation(
     mark = uuid.uuid4().hex
 
     def arrives() -> bool:
-        # Asked again, as the first may have gone to the old log; written up to a second later.
+        # Requested again, as the first request may be in the old log; logged up to a second later.
         ask(f"/{mark}")
         return bool(host.run(f"grep -q {mark} {log}").rc == 0)
 
@@ -256,7 +256,7 @@ def test_units_are_sandboxed(host: Host) -> None:
 
 @pytest.mark.disruptive
 def test_a_reload_loses_no_request(host: Host, repository: str, port: int) -> None:
-    """Requests go on while workers are replaced twice: all of them are answered."""
+    """Requests continue while workers are replaced twice, and all of them are answered."""
     script = f"""
 import ssl, sys, threading, time, http.client, subprocess
 context = ssl._create_unverified_context()
@@ -332,7 +332,7 @@ def test_only_web_workers_may_ask_it(host: Host) -> None:
     ask_as = "runuser -u %s -- python3 -c %s %s"
     answer = host.check_output(ask_as, "hgweb", QUESTION, question)
     told = json.loads(answer)
-    # The worker tells its client of a refusal so many seconds later.
+    # The worker delays its answer to a refused client by so many seconds.
     assert told.pop("after") >= 0
     assert told == {"answer": "refused"}
     for user in ("www-data", "hg", "nobody"):
