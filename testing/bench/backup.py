@@ -1,4 +1,4 @@
-"""Cost of an idle backup, and of one repository as of a time, on a host of the cluster.
+"""Cost of an idle backup, and of restoring a repository as of a time, on a host of the cluster.
 
     ./cluster up
     python -m testing.bench.backup
@@ -6,8 +6,8 @@
 
 Made-up repositories are copied to the first host of the group `backup` that takes pushes, into a
 folder of their own, and backed up to the cluster's store of backups with the host's own account,
-as another host. Only the large one has a push log. Repositories of the host are left alone. The
-objects stay in the bucket, whose account cannot delete.
+as another host. Only the large repository has a push log. The host's own repositories are not
+touched. The objects stay in the bucket, whose account cannot delete.
 
 Bars: an idle run over 1,000 repositories takes at most 20 s and 10 s of processor time; a
 repository of 10,000 changesets, as it was between two of the pushes after a backup, is restored
@@ -44,7 +44,7 @@ SMALL: Final = repos.Size(changesets=20, files=20, tags=1)
 FOLDER: Final = "/var/tmp/hgfleet-bench-backup"
 LARGE: Final = "large"
 PUSHES: Final = 20
-"""To the large one, between two backups."""
+"""Pushes to the large repository, between two backups."""
 
 HGRC: Final = f"""\
 [extensions]
@@ -54,7 +54,7 @@ path = {LARGE}
 pushlog = yes
 """
 
-# Runs on the host: so many pushes, and the time after each (seconds since 1970).
+# Runs on the host: makes so many pushes; prints the time after each (seconds since 1970).
 PUSH: Final = r"""
 import os, subprocess, sys, time
 os.environ.update(HGRCPATH=sys.argv[1], HGFLEET_USER="operator:bench")
@@ -67,7 +67,7 @@ for number in range(int(sys.argv[3])):
     time.sleep(0.01)
 """
 
-# Runs on the host: a command and its cost, with that of its children, as JSON.
+# Runs on the host: runs a command; prints its cost, children included, as JSON.
 MEASURE: Final = """
 import json, resource, subprocess, sys, time
 begin = time.monotonic()
@@ -81,7 +81,7 @@ print(json.dumps({
 
 
 class Cost(NamedTuple):
-    """Cost of one command, in seconds of time and of all processors."""
+    """Cost of a command, in seconds of wall time and of all processors."""
 
     seconds: float
     cpu: float
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"prepared in {time.monotonic() - begin:.0f} s", flush=True)
         first = hgfleet(host, "run")
         print(f"first run: {first.seconds:.1f} s, {first.cpu:.1f} s of CPU")
-        # A repository that was written a second ago is read once more.
+        # A repository that was written within the last second is read once more.
         hgfleet(host, "run")
         idle = [hgfleet(host, "run") for _ in range(options.rounds)]
         seconds, cpu = min(one.seconds for one in idle), min(one.cpu for one in idle)

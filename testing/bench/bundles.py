@@ -13,14 +13,14 @@ port) and the same made-up repositories, in one run.
 | idle  | a run over 1,000 repositories with nothing to do                | <= 3 s     |
 | clone | CPU of `hg serve` for a clone with a bundle against one without | <= 1 %     |
 | clone | wall of a clone of a stream bundle against `hg clone --stream` of a path | <= 1.5 x |
-| kill  | faults after 30 runs were killed (-9) and one was not         | 0          |
+| kill  | faults after 30 killed runs (-9) and a run to the end           | 0          |
 
 Runs are killed at random points of their work, while 15 % of the connections to the store fail.
 
 The clones of the part `clone` are kept until its end: some 25 times the size of the repository.
 
-The shell loop is `hg bundle` and curl for each kind, one after the other. A run does the same,
-tries each bundle by a real clone, and publishes it.
+The shell loop is `hg bundle` and curl for each kind in turn. A run does the same, verifies each
+bundle by a real clone, and publishes it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ BARS: Final = {"run": 0.6, "idle": 3.0}
 
 
 def shell_loop(site: Site, names: Sequence[str], url: str, root: Path) -> float:
-    """Generate and upload, and nothing else, as a script of a few lines would."""
+    """Only generate and upload, as a script of a few lines would."""
     lines = ["set -e"]
     for name in names:
         for kind in KINDS:
@@ -112,14 +112,14 @@ def bench_idle(site: Site, count: int) -> bool:
     show(
         "idle", f"the first run over {count} repositories", site.run(repositories, Action.GENERATE)
     )
-    # Fills the state cache, once the files are old enough for their stat to be trusted.
+    # This run fills the state cache: the files are now old enough for their stat to be trusted.
     show("idle", "the second one", site.run(repositories, Action.KEEP))
     took = statistics.median(site.run(repositories, Action.KEEP) for _ in range(ROUNDS))
     return show("idle", f"a run with nothing to do, {count} repositories", took, BARS["idle"])
 
 
 def main() -> int:
-    """Run the parts that are asked for; exit with 1 if a bar is missed."""
+    """Run the chosen parts; exit with 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

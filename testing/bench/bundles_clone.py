@@ -34,14 +34,14 @@ BARS: Final = {"server CPU": 0.01, "stream": 1.5}
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
     """Return the seconds of CPU that a running process has used, all its threads together.
 
-    The clock is that of clock_getcpuclockid(3): /proc has no more than hundredths of a second.
+    The clock comes from clock_getcpuclockid(3), because /proc has only hundredths of a second.
     """
     return time.clock_gettime((~process.pid << 3) | 2)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds: how long the client waited, its CPU, and that of the server."""
+    """Seconds: how long the client waited, its CPU, and the server's CPU."""
 
     wall: float
     client: float
@@ -52,7 +52,7 @@ def clone(source: str | Path, folder: Path, env: dict[str, str], *words: str) ->
     """Clone into a new folder, and leave it there.
 
     For a while ext4 passes over each inode that was freed (`recently_deleted` in fs/ext4/ialloc.c):
-    a clone right after the deletion of another one takes seconds longer than a person's.
+    a clone right after the deletion of another takes seconds longer than a user's clone.
     """
     target = Path(tempfile.mkdtemp(dir=folder)) / "clone"
     before, started = children(), time.perf_counter()
@@ -105,7 +105,7 @@ def _measure(
     env: dict[str, str],
     process: subprocess.Popen[bytes],
 ) -> dict[str, list[Spent]]:
-    """Clone in every way, one after the other, several times."""
+    """Clone in every way in turn, several times."""
     manifest_file = served / ".hg/clonebundles.manifest"
     published = (root / f"manifests/{identity_of('large')}.manifest").read_text()
     stream = next(line for line in published.splitlines() if ";stream=" in line)
@@ -119,7 +119,7 @@ def _measure(
     target = root / "clones"
     target.mkdir()
     spent: dict[str, list[Spent]] = defaultdict(list)
-    # No hard link to the repository is possible in RAM, as on a client that is not its server.
+    # In RAM no hard link to the repository is possible, as for a client on another machine.
     with tempfile.TemporaryDirectory(prefix="hgfleet-bench-", dir="/dev/shm") as ram:
         elsewhere = Path(ram)
         for number in range(ROUNDS + 1):

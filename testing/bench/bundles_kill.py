@@ -27,7 +27,7 @@ PATHS: Final = (
 
 
 class Flaky:
-    """Stands between a run and its store: while `share` is not 0, that share of connections fails.
+    """A proxy between a run and its store, which makes `share` of the connections fail.
 
     Some are refused, some get an answer of 503, some are cut in the middle.
     """
@@ -136,9 +136,9 @@ def _command(site: Site, root: Path, endpoint: str) -> Command:
 
 
 def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
-    """Kill runs at random points; after a run that is left alone nothing may be wrong.
+    """Kill runs at random points; after a run to the end nothing may be wrong.
 
-    A round counts if the run was at work when it was killed: one that ended before is made again.
+    A round counts if the run was at work when it was killed; otherwise the round is repeated.
     """
     chance = random.Random(1)
     flaky = Flaky(urlsplit(url).port or 80)
@@ -172,7 +172,7 @@ def bench_kill(site: Site, root: Path, url: str, rounds: int) -> bool:
     show("kill", "a run that is left alone takes", whole)
     show("kill", "connections to the store that were made to fail", flaky.failed, unit="")
     command.run_alone()
-    # A replaced object is no orphan: it stays for the retention time, here until now.
+    # A replaced object is no orphan: it stays for the retention time, which here ends now.
     command.run_alone()
     wrong = site.wrong(repositories)
     for problem in wrong:

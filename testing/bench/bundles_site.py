@@ -1,4 +1,4 @@
-"""A host with repositories, and the store they go to, for benchmarks of bundles and pulls."""
+"""A host with repositories, and the store for bundles, for benchmarks of bundles and pulls."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def identity_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """Repositories of a host, and the store they go to."""
+    """Repositories of a host, and the store for their bundles."""
 
     config: Config
 
     def repositories(
         self, names: Sequence[str], kinds: tuple[str, ...], read: Read = "public"
     ) -> list[Repository]:
-        """Have the inventory declare these repositories, which exist."""
+        """Declare these existing repositories, as the inventory does."""
         made = [
             Repository(name, "", read, (), True, kinds, identity=identity_of(name))
             for name in names
@@ -153,7 +153,7 @@ class Site:
         return made
 
     def run(self, repositories: Sequence[Repository], action: Action) -> float:
-        """Run the jobs as the timer does; return the seconds. Asserts the action of each plan."""
+        """Run the jobs as the timer does, and check the action of each plan; return the seconds."""
         started = time.perf_counter()
         buckets = {
             store.name: Bucket(store, WHO, self.config.ca, self.config.timeout_seconds)
@@ -188,7 +188,8 @@ class Site:
                 for entry in entries
                 if entry.changesets != state.changesets
             ]
-            # A clone from each URL; needs the lock, so it also finds one that was left.
+            # Clones from each URL. This needs the lock, so it also finds a lock that was left
+            # behind.
             if error := pipeline.verify(repository).error:
                 found.append(f"{repository.path}: {error}")
         paths = [repository.path for repository in repositories]
@@ -231,7 +232,7 @@ def make_site(root: Path, url: str, jobs: int) -> Site:
 
 
 def environment(hgrc: Path) -> dict[str, str]:
-    """The environment of every hg that is started here."""
+    """Return the environment of every hg that is started here."""
     return {**os.environ, "HGRCPATH": str(hgrc), "HGPLAIN": "1"}
 
 
@@ -242,7 +243,7 @@ def children() -> float:
 
 
 def show(part: str, what: str, value: float, bar: float | None = None, unit: str = "s") -> bool:
-    """Print one figure; return whether it meets its bar."""
+    """Print a figure; return whether it meets its bar."""
     verdict = "" if bar is None else f"   bar {bar:g}: {'met' if value <= bar else 'MISSED'}"
     print(f"{part:6} {what:62} {value:8.3f} {unit}{verdict}", flush=True)
     return bar is None or value <= bar

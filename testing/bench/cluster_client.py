@@ -1,8 +1,8 @@
 """A client of the cluster that pushes to a repository of its own and changes it between pushes.
 
-Between pushes the owner renames the repository, deletes it and makes another one at the same path,
-and archives and restores it. A session, a host or a network may fail under each of these commands,
-so the owner looks at what came of a failed one and tries again.
+Between pushes the owner renames the repository, deletes it and makes another at the same path, and
+archives and restores it. A session, a host or a network may fail during each of these commands, so
+the owner checks the effect of a failed command and tries again.
 
 Every push is a `Push`: the identity of the repository, the number of the record, its changeset and,
 once it is read from a log, the hash of the record.
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone
 
 OWNERS: Final = ("alice", "bob")
-"""Clients in turn: a person may own five repositories."""
+"""The owners of the clients' repositories, in turn: a person may own only five repositories."""
 ATTEMPTS: Final = 100
 RETRY_SECONDS: Final = 1.0
 SECONDS: Final = 180
-"""For states that come by themselves after a fault."""
+"""For states that arrive by themselves after a fault."""
 EVERY: Final = 5
-"""Pushes from one change of the repository to the next."""
+"""Pushes between two changes of the repository."""
 REPOSITORIES: Final = "/srv/hg/repos"
 CONTROL: Final = 'p=$(printf %s "$1"); cat "/srv/hg/repos/$p/.hg/store/pushlog" 2>/dev/null || :'
 
 
 @dataclass(frozen=True)
 class Push:
-    """A push that a client was told of, and on how many mirrors it was told to be visible."""
+    """A push that a client was told is recorded, and the number of mirrors in the message."""
 
     identity: str
     number: int
@@ -77,7 +77,7 @@ class Site:
         """Return the records of a push log with their hashes; waits for a host that starts."""
 
         def read() -> list[str]:
-            # The word in front tells an empty log from no answer.
+            # The first item distinguishes an empty log from no answer.
             return ["", *host.run("sh", "-c", CONTROL, "sh", path).ok().stdout.splitlines()]
 
         lines = wait_until(f"{host.name} has the log of {path}", read, SECONDS)[1:]
@@ -96,7 +96,7 @@ class Site:
 
 
 class Client:
-    """Pushes changesets to a repository, one by one, and changes the repository in between."""
+    """Pushes single changesets to a repository, and changes the repository between pushes."""
 
     def __init__(self, site: Site, number: int, folder: Path, pushes: int, seed: int) -> None:
         self.site, self.folder = site, folder / str(number)
@@ -105,9 +105,9 @@ class Client:
         self.path = f"people/{owner}/faults-{number}-{uuid.uuid4().hex[:8]}"
         self.acknowledged: dict[tuple[str, int], Push] = {}
         self.lost: list[Push] = []
-        """Acknowledged and lost by a power cut; each was heard of, or no host had it."""
+        """Acknowledged pushes lost by a power cut: each loss was reported, or no host had it."""
         self.lies: list[str] = []
-        """Pushes that were told to be visible on mirrors that do not have them."""
+        """Pushes whose message named more mirrors than have them."""
         self.deleted: list[str] = []
         self.made: Counter[str] = Counter()
         self.attempts = self.pushed = 0
@@ -135,7 +135,7 @@ class Client:
         return self.person.ssh_url(self.path)
 
     def run(self) -> None:
-        """Push everything, and change the repository now and then."""
+        """Push everything, and change the repository from time to time."""
         try:
             changes = self._order()
             for count in range(1, self._pushes + 1):
@@ -148,14 +148,14 @@ class Client:
             self.problem = f"{self.path}: {problem}"
 
     def _order(self) -> Iterator[str]:
-        """Yield each kind of change equally often, in an order of the seed."""
+        """Yield each kind of change equally often, in an order that the seed chooses."""
         while True:
             yield from self.random.sample(sorted(self.changes), len(self.changes))
 
     # -- pushes ----------------------------------------------------------------------------------
 
     def push_on(self) -> Push | None:
-        """Push one more changeset until it is acknowledged, or the server has it already."""
+        """Push another changeset until it is acknowledged, or the server already has it."""
         node = self.commit(self.work)
         for _attempt in range(ATTEMPTS):
             push, done = self.push(self.work, node)
@@ -166,7 +166,7 @@ class Client:
         raise AssertionError(f"no push in {ATTEMPTS} attempts: {done}")
 
     def commit(self, clone: Clone) -> str:
-        """Commit a changeset like no other; return it."""
+        """Commit a unique changeset; return its hash."""
         return clone.commit("file.txt", os.urandom(512), "in spite of it")
 
     def push(self, clone: Clone, node: str) -> tuple[Push | None, Result]:
@@ -184,7 +184,7 @@ class Client:
         return push, done
 
     def another_clone(self, *options: str) -> Clone:
-        """Clone what the client has, on its machine."""
+        """Clone the client's own clone, on its machine."""
         self._clones += 1
         place = self.folder / f"clone{self._clones}"
         return self.person.clone(str(self.work.path), place, "--quiet", *options)
@@ -192,7 +192,7 @@ class Client:
     # -- changes ---------------------------------------------------------------------------------
 
     def owner(self, command: str, *words: str, is_done: Callable[[], bool]) -> None:
-        """Run a command of the owner until it has succeeded, or a failed one has done it."""
+        """Run a command of the owner until it succeeds, or a failed command has had its effect."""
         for _attempt in range(ATTEMPTS):
             done = self.person.ssh("repo", command, *words)
             if done.code == 0 or is_done():
@@ -205,7 +205,7 @@ class Client:
         return self.person.ssh("repo", "info", path).code == 0
 
     def is_archived(self, path: str) -> bool:
-        """Whether the owner has a repository among the archived ones."""
+        """Whether a repository is among the owner's archived repositories."""
         done = self.person.ssh("repo", "list", "--archived")
         return done.code == 0 and path in done.stdout.split()
 
@@ -225,7 +225,7 @@ class Client:
         self.owner("restore", path, is_done=lambda: self.is_there(path))
 
     def recreate(self) -> None:
-        """Delete the repository, and push all to another one at the same path."""
+        """Delete the repository, and push everything to a new repository at the same path."""
         path = self.path
         self.owner("archive", path, is_done=lambda: self.is_archived(path))
         self.owner(
@@ -250,7 +250,7 @@ class Client:
     # -- the accounts ----------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
-        """Return what was acknowledged and is not in the log of a host, by identity and hash."""
+        """Return acknowledged pushes that are not in the log of each host, by identity and hash."""
         found = []
         logs = {host.name: self.site.log(host, self.path) for host in self.site.hosts}
         hashes = {one.id: hash_ for hash_, one in logs[self.site.primary.name]}

@@ -1,12 +1,12 @@
 """Power cuts on the cluster: the store of a repository is put back by one to three records.
 
-A cut is what a disk does that did not sync: records that the primary had are gone, and brokers and
-mirrors have them. The relay runs on, or is killed and starts again, with its positions, without
-them, or with those of before. Other pushes follow, whose records have the numbers of the lost ones.
-Then the fence has to be there, with the number and the hash of a lost record, and pushes are
-refused. The operator brings the lost pushes back from a mirror, or gives them up, as the
-runbook says, also of a repository that was renamed in between. All that happens beside other
-faults, so the operator, too, tries again.
+A cut has the effect of a disk that did not sync: records that the primary had are gone, while
+broker and mirrors have them. The relay runs on, or is killed and starts again with its positions,
+without them, or with older positions. Other pushes follow, whose records have the numbers of the
+lost records. Then the fence has to be there, with the number and the hash of a lost record, and
+pushes have to be refused. The operator brings the lost pushes back from a mirror, or gives them up,
+as the runbook says, even if the repository was renamed in between. Other faults happen at the same
+time, so the operator, too, tries again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from testing.e2e.people import Clone
 
 FENCE_SECONDS: Final = 150
-"""For the relay to see a loss: it looks at all push logs every 30 s, and its host may be away."""
+"""For the relay to notice a loss: it reads all push logs every 30 s, and its host may be away."""
 
 RUNS, RESTARTS, FORGETS, GOES_BACK = (
     "relay runs",
@@ -60,7 +60,7 @@ fi
 
 @dataclass(frozen=True)
 class Cut:
-    """Lost pushes, what mirrors have of them, the fate of the relay, what follows, the way out."""
+    """Lost pushes, whether mirrors have them, the relay's fate, later pushes, and the way out."""
 
     lost: int
     published: str
@@ -71,7 +71,7 @@ class Cut:
 
 
 class CutClient(Client):
-    """A client whose primary loses power. `silent` are losses without a fence or alarm."""
+    """A client whose primary loses power; `silent` are losses without a fence or alarm."""
 
     def __init__(self, site: Site, number: int, folder: Path, pushes: int, seed: int) -> None:
         super().__init__(site, number, folder, pushes, seed)
@@ -152,7 +152,7 @@ class CutClient(Client):
         return shlex.quote(f"{REPOSITORIES}/{self.path}/.hg")
 
     def _keep(self) -> str:
-        """Keep the store and the positions of the relay, as the disk has them."""
+        """Copy the store and the positions of the relay, as they are on the disk."""
         name = f"{self.identity}.sqlite"
         script = f"cd {self._store()} && rm -rf bench-store && cp -a store bench-store"
         with self.site.steady:
@@ -181,7 +181,7 @@ class CutClient(Client):
         return {one.id: hash_ for hash_, one in before[len(left) :]}
 
     def _push_others(self, cut: Cut, other: Clone) -> list[Push]:
-        """Push other changesets behind the cut; return those that were recorded."""
+        """Push other changesets after the cut; return the recorded pushes."""
         after = []
         for _ in range(cut.pushes):
             push, _ = self.push(other, self.commit(other))
@@ -193,14 +193,14 @@ class CutClient(Client):
     # -- the fence -------------------------------------------------------------------------------
 
     def _fences(self) -> Sequence[dict[str, object]]:
-        """Return the fence of the repository, if there is one."""
+        """Return the fence of the repository, if there is a fence."""
         done = self.site.primary.run("hgfleet", "replication", "fences", "--json")
         assert done.code in (0, 65), done
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return [one for one in lines if one["repository"] == self.identity]
 
     def _fenced(self, lost: dict[int, str]) -> dict[str, object] | None:
-        """Return the fence, None if none came; it has to name a lost record."""
+        """Return the fence, which has to name a lost record; None if no fence appeared."""
         try:
             (fence,) = wait_until(f"{self.path} is fenced", self._fences, FENCE_SECONDS)
         except AssertionError:
@@ -211,7 +211,7 @@ class CutClient(Client):
         return fence
 
     def _is_unheard(self, lost: dict[int, str]) -> None:
-        """Assert that no mirror has a lost record where there is no fence."""
+        """Without a fence: record each mirror that has a lost record."""
         for mirror in self.site.mirrors:
             log = self.site.log(mirror, self.path)
             had = [one.id for hash_, one in log if lost.get(one.id) == hash_]
@@ -219,7 +219,7 @@ class CutClient(Client):
                 self.silent.append(f"{self.path}: {mirror.name} has {had}, and no fence came")
 
     def _see_refusals(self, cut: Cut, other: Clone, after: list[Push]) -> None:
-        """Push to the fenced repository, by another relay too, until the refusal is read."""
+        """Push to the fenced repository, if need be after a restart of the relay, until refused."""
         node = self.commit(other)
         if cut.relay == RUNS:
             with self.site.steady:
@@ -256,7 +256,7 @@ class CutClient(Client):
         self._lift()
 
     def _account(self, pushes: Sequence[Push], after: Sequence[Push]) -> None:
-        """Take the pushes that are back for acknowledged again, in the place of those after it."""
+        """Count the restored pushes as acknowledged again, instead of the pushes after the cut."""
         for push in after:
             self.acknowledged.pop((push.identity, push.number), None)
         nodes = {
@@ -264,7 +264,7 @@ class CutClient(Client):
         }
         back = [one for one in pushes if one.node in nodes]
         self.acknowledged.update({(one.identity, one.number): one for one in back})
-        # The last one may have reached no mirror when the power went.
+        # The last push may have reached no mirror when the power failed.
         self.lost += [*after, *(one for one in pushes if one not in back)]
 
     def _lift(self, *words: str) -> None:
@@ -272,13 +272,13 @@ class CutClient(Client):
 
         def lifted() -> bool:
             done = self.site.primary.run(*command)
-            # A run that was killed has lifted it.
+            # A killed run may already have lifted the fence.
             return done.code == 0 or not self._fences() or bool(done.ok())
 
         wait_until(f"the fence of {self.path} is lifted", lifted, SECONDS)
 
     def _give_up(self) -> None:
-        """Give the lost pushes up by the words of the refusal; mirrors make the repository anew."""
+        """Give the lost pushes up, as the refusal says; mirrors then fetch the repository again."""
         command = ("hgfleet", "replication", "lift", self.path)
 
         def asked() -> str:

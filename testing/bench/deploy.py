@@ -3,10 +3,10 @@
     ./cluster build --tests
     python -m testing.bench.deploy [--plain]
 
-The site is that of production-small.example on four containers; with `--plain` the run that finds
-nothing to change is measured without Ansible's accelerator too. `seconds` are those of the
-operator's command, `CPU` is the time that it and all of its processes took on the controller, which
-does not depend on what else the machine does.
+The site is production-small.example on four containers; with `--plain` the run that finds nothing
+to change is measured without Ansible's accelerator too. `seconds` is the wall time of the
+operator's command. `CPU` is the processor time of all its processes on the controller, which does
+not depend on other work of the machine.
 
 | kind | bar |
 | --- | --- |
@@ -58,7 +58,7 @@ class Row:
 
 
 def measure(kind: str, bar: float | None, act: Callable[[], Result]) -> Row:
-    """Run a command; return its time and that of its processes."""
+    """Run a command; return its wall time and the processor time of its processes."""
     begin, before = time.monotonic(), os.times()
     done = act()
     seconds, after = time.monotonic() - begin, os.times()

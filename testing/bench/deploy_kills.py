@@ -1,13 +1,12 @@
-"""Kills of ./deploy at random moments, each followed by the same command to its end.
+"""Kills of ./deploy at random moments, each followed by a whole run of the same command.
 
     ./cluster build --tests
     python -m testing.bench.deploy_kills [--kills 20] [--seed 1]
 
-The site is that of production-small.example on four blank containers, deployed over SSH. Runs bring
-it in turn from one release to another, and a repository more. Each gets SIGKILL, with all of its
-processes, at a moment drawn from the time that such a run takes. The next run has to finish, and
-afterwards no host is drained, no lock is held, every host has the release, and a push and a clone
-work.
+The site is production-small.example on four blank containers, deployed over SSH. Runs in turn
+change its release and add a repository. Each run gets SIGKILL, with all of its processes, at a
+random moment of the time that such a run takes. The next run has to finish, and afterwards no host
+is drained, no lock is held, every host has the release, and a push and a clone work.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ KINDS: Final = (RELEASE, "repository")
 
 
 def killed_after(site: Site, options: Sequence[str], seconds: float) -> str:
-    """Start a deploy, kill it after some seconds; return its last line, or that it had ended."""
+    """Start a deploy, kill it after some seconds; return its last line, or ENDED."""
     run = site.deploying(*options)
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(seconds)
@@ -50,19 +49,19 @@ def killed_after(site: Site, options: Sequence[str], seconds: float) -> str:
 
 @dataclass
 class Changes:
-    """What runs change: the release, to another one and back, or a repository more each time."""
+    """The changes of runs: another release and back, or a further repository each time."""
 
     site: Site
     archives: tuple[Path, Path]
-    """The release that the site has at first, and another one."""
+    """The release that the site has at first, and another release."""
     release: int = 0
     """The index of the release that the site is to have."""
     repositories: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """That a run which nothing disturbs takes, by what it changes."""
+    """Duration of an undisturbed run, by its kind of change."""
 
     def prepare(self, kind: str) -> tuple[str, ...]:
-        """Make the change in the inventory, where it is there; return the options of a run."""
+        """Change the inventory, if the change is there; return the options of a run."""
         if kind == RELEASE:
             self.release = 1 - self.release
         else:
@@ -76,7 +75,7 @@ class Changes:
         return f"new-{self.repositories}" if self.repositories else "project"
 
     def measure(self, kind: str) -> None:
-        """Make a change undisturbed, and note the time."""
+        """Make a change undisturbed, and record the time."""
         options = self.prepare(kind)
         began = time.monotonic()
         self.site.deploy(*options).ok()
@@ -84,7 +83,7 @@ class Changes:
         print(f"a run with a new {kind} takes {self.seconds[kind]:.0f} s", flush=True)
 
     def problems(self, scratch: Path) -> list[str]:
-        """Return what is wrong after the run that follows a kill."""
+        """Return the problems after the run that follows a kill."""
         site, version = self.site, version_of(self.archives[self.release])
         found = [f"{host} has {has}" for host, has in site.releases().items() if has != version]
         mark = "ls /etc/hgfleet/web.drain 2>/dev/null || :"
@@ -106,7 +105,7 @@ class Changes:
 
 
 def kills(changes: Changes, number: int, seed: int, folder: Path) -> int:
-    """Kill that many runs; return how many were not made good by the next one."""
+    """Kill so many runs; return after how many of them the next run did not succeed."""
     drawn, bad, killed = random.Random(seed), 0, 0
     while killed < number:
         kind = KINDS[killed % 2]
@@ -128,7 +127,7 @@ def kills(changes: Changes, number: int, seed: int, folder: Path) -> int:
 
 
 def main() -> int:
-    """Print the table; 1 if the next run did not make a kill good."""
+    """Print the table; the exit code is 1 if a run after a kill did not succeed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=20, help="how many runs are killed")
     parser.add_argument("--seed", type=int, default=1, help="of the moments")

@@ -1,4 +1,4 @@
-"""Ports of a benchmark's own servers on a host of the cluster, which its firewall refuses."""
+"""Access to a benchmark's own servers on a host of the cluster, whose firewall refuses them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TABLE: Final = ("inet", "hgfleet")
 
 @contextlib.contextmanager
 def opened(host: Host, *ports: int) -> Iterator[None]:
-    """Accept connections on these ports until the block ends; then the kept rules are back.
+    """Accept connections on these ports until the block ends; then restore the kept rules.
 
-    A host without a firewall has them open.
+    On a host without a firewall they are open anyway.
     """
     if host.run("nft", "list", "table", *TABLE).code != 0:
         yield

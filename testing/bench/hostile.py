@@ -3,10 +3,10 @@
     ./cluster up
     python -m testing.bench.hostile                            # all phases, and one table
     python -m testing.bench.hostile --phase tokens --phase partial     # some of them
-    python -m testing.bench.hostile --phase alone --only revset
+    python -m testing.bench.hostile --phase at-once --only revset      # cases revset...
     python -m testing.bench.hostile --phase at-once --every 5          # a fifth of the cases
-    python -m testing.bench.hostile --phase alone --outcomes alone.json
-    python -m testing.bench.hostile --phase at-once --outcomes alone.json   # tries none alone again
+    python -m testing.bench.hostile --phase alone --outcomes FILE      # writes FILE
+    python -m testing.bench.hostile --phase at-once --outcomes FILE    # makes groups from FILE
 
 | phase         | hostile requests                              | others                          |
 | ------------- | --------------------------------------------- | ------------------------------- |
@@ -17,24 +17,25 @@
 | `tokens`      | 40 connections with tokens that are refused   | sign-in with another's token    |
 | `partial`     | 24 partial clones of a large repository       | pages and small pulls           |
 
-Half of the archives and pages beside failing archives are of a private repository.
+In the phase `failing`, half of the others' archives and pages are of a private repository.
 
-The bench makes what it needs, and puts the cluster back at the end, also after an error or Ctrl-C
-(`hostile_setup.py`): its repositories, tokens, and the drain of the mirrors, which leaves all
-readers to the primary. The history of 100,000 changesets takes some three minutes.
+The bench sets the cluster up, and restores it at the end, even after an error or Ctrl-C
+(`hostile_setup.py`). It makes repositories and tokens, and drains the mirrors, so that all readers
+go to the primary. The history of 100,000 changesets takes some three minutes.
 
-`alone` and `at-once` print a line for each case: status, wall time, the processor time of
-hgfleet-web.service a request, ended processes included, that of the dearest request, from the
-access log, and by how much memory the process grew that grew most, and all processes together.
-Cases that take renderers long are sent in groups of three, 96 requests at once, so that `at-once`
-takes some 20 minutes instead of more than an hour; `hostile_groups.py` says why this is no weaker,
-and which cases are sent by themselves. Each of the two begins with new workers, which have no
-stored answers.
+`alone` and `at-once` print a line for each case: status, wall time, the mean processor time of
+hgfleet-web.service for a request (ended processes included), the processor time of the most
+expensive request (from the access log), and the growth of memory: the largest growth of any
+process, and the growth of all processes together. Cases that take renderers long are sent in groups
+of three, 96 requests at once, so that `at-once` takes some 20 minutes instead of more than an hour;
+`hostile_groups.py` says why this is no weaker, and which cases are sent by themselves. Both phases
+begin with new workers, which have no stored answers.
 
-Bars, in the table at the end: no client gets wrong bytes, no refused token a page, and nothing of
-others fails. 95 of 100 of their pages, sign-ins and small pulls take at most 1 s. No case takes
-more than 2 s of CPU a request, in the mean and of the dearest, and no process grows by more than
-200 MB. Clones succeed, and no server of the proxy's backends goes DOWN.
+Bars, in the table at the end: no client gets wrong bytes, no refused token gets a page, and no
+request of others fails. 95 of 100 of the others' pages, sign-ins and small pulls take at most 1 s.
+No case takes more than 2 s of CPU for a request, both for the mean and for the most expensive
+request, and no process grows by more than 200 MB. Clones succeed, and no server of the proxy's
+backends goes DOWN.
 
 The exit code is 0 if all bars are held, 3 if wrong bytes or a refused token were let through, and 1
 if another bar is missed.
@@ -80,7 +81,7 @@ WITHOUT_HISTORY: Final = frozenset({"failing", "tokens"})
 
 
 class Run:
-    """One run on a cluster that is prepared."""
+    """A run on a prepared cluster."""
 
     def __init__(self, cluster: Cluster, made: Prepared, options: argparse.Namespace) -> None:
         self._options = options
@@ -169,7 +170,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--changesets", type=int, default=CHANGESETS, help="default: %(default)s")
     parser.add_argument("--only", default="", help="cases whose name begins with this")
-    parser.add_argument("--every", type=int, default=1, help="try every Nth case alone")
+    parser.add_argument("--every", type=int, default=1, help="try only every Nth case")
     parser.add_argument(
         "--outcomes", type=Path, help="file of phase alone, from which at-once makes its groups"
     )
@@ -197,7 +198,7 @@ def main() -> int:
             f"--changesets: got {options.changesets}, expected at least {LEAST_CHANGESETS}"
         )
     phases = [name for name in PHASES if name in (options.phase or PHASES)]
-    # Ctrl-C and SIGTERM alike put the cluster back.
+    # Ctrl-C and SIGTERM both restore the cluster.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = Cluster(environment())
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PHASE: Final = "failing"
 PAGE_BAR_SECONDS: Final = 1.0
 
-# Downloads archives that fail, in turn; says how each ended.
+# Downloads archives that fail, in turn; prints how each ended.
 FAILING: Final = r"""
 import collections, http.client, json, ssl, sys
 host, path, nodes, count, gone = sys.argv[1:]
@@ -53,7 +53,7 @@ print(json.dumps(ended), flush=True)
 
 
 def fetch(site: Site, reader: tuple[str, str], target: Target, query: str) -> Reply:
-    """Download a target; a private one as the reader, by name and token."""
+    """Download a target; a private repository's as the reader, by name and token."""
     given = {}
     if target.is_private:
         pair = ":".join(reader)
@@ -82,9 +82,9 @@ def fill(primary: Host, repository: str, as_hg: tuple[str, ...]) -> str:
 
 
 def failing(site: Site, attacker: Host, prepared: Prepared, nodes: str, share: int) -> list[Bar]:
-    """Have archives fail for one host, and compare the downloads of this machine meanwhile.
+    """Have archives fail for a host, and compare the downloads of this machine at the same time.
 
-    `share`: a part of the numbers of the bar, 1 of so many; for a smoke.
+    `share` divides the numbers of the bar, for a short run.
     """
     healthy = [(prepared.healthy, False), (prepared.private, True)]
     others = Others(

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 HG: Final = str(VENV / "bin/hg")
 PAGE_BAR_SECONDS: Final = 1.0
 LOG_SECONDS: Final = 0.1
-"""The access log has a request just after its answer."""
+"""For the access log, which has a request just after its answer."""
 
 
 @dataclass
 class Neighbour:
-    """Another client: pages all the time, and clones; runs until stopped."""
+    """Another client, which requests pages and clones until it is stopped."""
 
     site: Site
     pages: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Neighbour:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Neighbour]:
-        """Have the client run meanwhile."""
+        """Run the client until the block ends."""
         threads = [threading.Thread(target=one, daemon=True) for one in (self.look, self.clone)]
         for thread in threads:
             thread.start()
@@ -93,7 +93,7 @@ def attack(
     """Send each case of a group `count` times, all at once."""
     before = sampler.read()
     with ThreadPoolExecutor(count * len(group)) as pool:
-        # In turn, as all renderers and places to wait would be those of the first case.
+        # Cases take turns; otherwise the first case would take all renderers and places to wait.
         rounds = [
             [pool.submit(site.request, case, timeout) for case in group] for _ in range(count)
         ]
@@ -118,7 +118,7 @@ def attack(
 def tried_alone(
     site: Site, host: Host, chosen: Sequence[Case], timeout: float
 ) -> dict[str, Outcome]:
-    """Send each case once, and print nothing of it; return the outcomes by name."""
+    """Send each case once, without printing it; return the outcomes by name."""
     print(f"{len(chosen)} cases are tried alone first, to make groups of them", flush=True)
     with hostile_site.sampler(host) as sampler:
         found = [attack(site, sampler, [case], 1, timeout)[0] for case in chosen]
@@ -130,7 +130,7 @@ def phase(
 ) -> tuple[list[Bar], list[Outcome]]:
     """Run all groups; return the bars and the outcomes.
 
-    Requests that are alone have no neighbour: its clones would count in every case.
+    Without a neighbour for single requests, since its clones would count in every case.
     """
     host.run("python3", "-c", hostile_site.FRESH).ok()
     neighbour = Neighbour(site) if count > 1 else None

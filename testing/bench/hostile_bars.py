@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NONE: Final = float("nan")
-"""Nothing was measured: no bar is held by it."""
+"""The figure of a bar for which nothing was measured, so that it is not held."""
 
 MISSED: Final = 1
 """Exit code of a run that missed a bar of time, of memory, or of answered requests."""
@@ -20,9 +20,9 @@ WRONG: Final = 3
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure of a phase, and the most that it may be; without `most` it is told, not judged.
+    """A figure of a phase, and its greatest allowed value; without `most` it is only shown.
 
-    `is_of_bytes`: it counts wrong bytes, so that it holds for a run of any size.
+    `is_of_bytes`: the figure counts wrong bytes, which must not occur in a run of any size.
     """
 
     phase: str
@@ -34,12 +34,12 @@ class Bar:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held; a comparison with NONE is false."""
+        """Whether the bar is held; a comparison with NONE is false."""
         return self.most is None or self.measured <= self.most
 
     @property
     def verdict(self) -> str:
-        """What the table says of it."""
+        """The last column of the table."""
         if self.most is None:
             return ""
         return "held" if self.is_held else "MISSED"
@@ -70,7 +70,7 @@ def table(bars: Sequence[Bar]) -> list[str]:
 
 
 def exit_code(bars: Sequence[Bar]) -> int:
-    """Return 0 if all bars are held; WRONG if one of bytes is not, or there is no bar to judge."""
+    """Return 0 if all bars are held; WRONG if a bar of bytes is not, or there are no bars."""
     missed = [bar for bar in bars if not bar.is_held]
     if any(bar.is_of_bytes for bar in missed) or not any(bar.most is not None for bar in bars):
         return WRONG
@@ -78,7 +78,7 @@ def exit_code(bars: Sequence[Bar]) -> int:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which this share of them lies; NONE without values."""
+    """Return the value below which this share of the values lies; NONE without values."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else NONE
 
 

@@ -15,7 +15,7 @@ NODE: Final = "f" * 40
 
 @dataclass(frozen=True)
 class Case:
-    """One request below a repository's URL."""
+    """A request below a repository's URL."""
 
     name: str
     target: str
@@ -233,5 +233,5 @@ def _archives() -> Iterator[Case]:
 
 
 def cases() -> list[Case]:
-    """Return all cases, each with a name of its own."""
+    """Return all cases, each with a unique name."""
     return [*_revsets(), *_wire(), *_pages(), *_archives()]

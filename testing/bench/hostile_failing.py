@@ -1,22 +1,22 @@
-"""The history whose archives fail, each in another way.
+"""A history whose archives fail, each in a different way.
 
     python -m testing.bench.hostile_failing REPOSITORY MEMORY_BYTES
 
 Runs with any Python that has Mercurial; `hostile.py --phase failing` sends it to a host. It fills
-an empty repository, leaves one that it has filled as it is, and prints the changeset of each way as
-JSON. MEMORY_BYTES is the memory of a request in the web part.
+the repository if it is empty, and prints the changeset of each way as JSON. MEMORY_BYTES is the
+memory of a request in the web part.
 
 | way                      | failure                                                    |
 | ------------------------ | ---------------------------------------------------------- |
-| date                     | nothing any more: a time in the year 2242, in no zip       |
-| rot                      | the content of a file is not that of its hash              |
+| date                     | no failure any more: a time in 2242, too late for a zip    |
+| rot                      | the content of a file does not match its hash              |
 | rot after the first byte | the same, behind a file of several megabytes               |
 | censored                 | the content of a file was removed                          |
 | censored behind a large  | the same, behind a file of several megabytes               |
 | missing behind a large   | a file has no store, behind a file of several megabytes    |
-| oversized                | a file above the memory, behind one of several megabytes   |
+| oversized                | a file above the memory, behind a file of several MB       |
 | memory                   | a file of 3/4 of the memory, which is not enough to read it |
-| many files               | its processor time, which the first of its files foretell  |
+| many files               | the processor time, as predicted from the first files      |
 | client gone              | nothing: the client leaves after the first byte            |
 """
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FAR: Final = 2**33
-"""A time in the year 2242: above all that the fields of a zip archive hold."""
+"""A time in the year 2242, which is too large for the fields of a zip archive."""
 
 LARGE: Final = 5 * 2**20
-"""Bytes of a file of random content: an archive of it has begun before the next file is read.
+"""Size of a file of random bytes: its archive has begun before the next file is read.
 
 The web part holds back the first 4 MiB of an archive (`hgfleet/web/rendering/answer_writer.py`).
 """
@@ -46,9 +46,9 @@ GONE: Final = "client gone"
 
 
 def commit(repository: Any, text: str, files: Mapping[str, int], seconds: int = 0) -> str:
-    """Commit files of random bytes as a history of their own, and return its node.
+    """Commit files of random bytes as a new root, and return its node.
 
-    A negative size is one of zeros. The time may be one that no client of hg would accept.
+    A negative size makes a file of zeros. Unlike a client of hg, this accepts any time.
     """
     sizes = {name.encode(): size for name, size in files.items()}
 
@@ -64,7 +64,7 @@ def commit(repository: Any, text: str, files: Mapping[str, int], seconds: int = 
         sorted(sizes),
         content,
         user=b"hostile",
-        # A pair of numbers is stored as it is; core checks a date that is text.
+        # core checks only dates in text form; a pair of numbers is stored as it is.
         date=(seconds, 0),
     )
     return str(repository[repository.commitctx(made)].hex().decode())
@@ -102,7 +102,7 @@ def opened(path: str) -> Any:
 
 
 def main() -> None:
-    """Fill the repository, unless it is, and print the changesets."""
+    """Fill the repository if it is empty, and print the changesets."""
     path, memory = sys.argv[1:]
     repository = opened(path)
     if not len(repository):

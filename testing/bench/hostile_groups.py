@@ -4,17 +4,17 @@ An address has two renderers and six places to wait in each worker of the web pa
 requests of a case that computes, 16 are computed and 16 are refused at once. A case of 2 s takes
 16 s that way, on two processors, and all cases more than an hour. So some are sent together:
 
-| case, alone                                  | sent as                                     |
+| case by itself                               | sent as                                     |
 | -------------------------------------------- | ------------------------------------------- |
 | answered within 0.2 s                        | 32 requests, the case by itself             |
 | computed by a worker itself (clones, pulls)  | the same: nothing else tells its cost       |
-| computed by a renderer for longer            | 32 requests, with those of two other cases  |
+| computed by a renderer for longer            | 32 requests, with two other cases           |
 
 This is no weaker. The server meets 96 requests instead of 32, and computes as many at a time as
-before. The processor time of each request is read from the access log, while 32 requests of one
-case give a mean with 16 refusals in it. Cases of a group take about the same memory, so that
-renderers at work at the same time take as much as renderers at work on the dearest of them. A group
-that misses a bar is sent again, case by case; so is a case of which all requests were refused.
+before. The processor time of each request is read from the access log, while 32 requests of a
+single case give a mean that includes 16 refusals. Cases of a group take about the same memory, so
+that renderers at work at the same time take as much as if all worked on the most expensive case. A
+group that misses a bar is sent again, case by case; so is a case whose requests were all refused.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ CPU_BAR_SECONDS: Final = 2.0
 MEMORY_BAR_BYTES: Final = 200_000_000
 
 BUSY: Final = "429"
-"""Status of a request whose address has its share of renderers and of places to wait."""
+"""Status of a request whose address already has its share of renderers and places to wait."""
 
 CHEAP_SECONDS: Final = 0.2
 SIZE: Final = 3
-"""Cases of a group: 96 connections, and nginx takes 128 of an address, the other client's too."""
+"""Cases of a group: 96 connections. nginx accepts 128 from an address, the other client's too."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One case: `cpu` in seconds a request, `memory` in bytes of the request that takes most.
+    """The outcome of a case: `cpu` in seconds a request, `memory` of the largest request in bytes.
 
-    A renderer computes one request at a time, so the growth of the process that grows most is what
-    a request takes, or more. `unit` is the growth of all processes of the web part together in
-    bytes, with the other client's requests in it.
-    `computed` counts the requests that renderers computed, `dearest` is the processor time of the
-    dearest of them in seconds; all but `statuses` and `wall` are those of the group that the case
-    was sent in.
+    A renderer computes only one request at a time, so the largest growth of any process is the
+    memory that a request takes, or more. `unit` is the growth of all processes of the web part
+    together in bytes, including the other client's requests. `computed` counts the requests that
+    renderers computed, and `dearest` is the longest processor time of these requests in seconds.
+    All fields but `statuses` and `wall` are figures of the group in which the case was sent.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Outcome:
 
     @property
     def is_tried(self) -> bool:
-        """Whether the server computed an answer, or refused the request for what it asks."""
+        """Whether the server computed an answer, or refused the request because of its content."""
         return self.statuses != BUSY
 
     @property
@@ -75,9 +74,9 @@ class Outcome:
 
 
 def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]]:
-    """Return the groups to send, those of one case first; `alone` has the outcome of each case.
+    """Return the groups to send, single cases first; `alone` has the outcome of each single case.
 
-    A case that was not tried alone is a group of its own.
+    A case that is not in `alone` is a group of its own.
     """
     singles: list[list[Case]] = []
     dear: list[tuple[int, float, Case]] = []
@@ -95,7 +94,7 @@ def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]
 def again(group: Sequence[Case], outcomes: Sequence[Outcome]) -> list[list[Case]]:
     """Return the groups to send again after a group was sent.
 
-    All of its cases where one missed a bar, and each that found no renderer beside the others.
+    All of its cases if any case missed a bar; otherwise the cases that found no free renderer.
     """
     if len(group) == 1:
         return []

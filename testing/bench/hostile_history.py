@@ -5,10 +5,10 @@
 Runs with any Python that has Mercurial; `hostile.py` sends it to a host. It writes revlogs
 in one transaction: 100,000 changesets take two and a half minutes on a busy machine, where
 `hg debugbuilddag --new-file` takes more than fifteen, because each of its manifests is larger than
-the one before.
+the last.
 
-The manifests of this history stay small until its last changesets, which make the tip dear (less so
-below 10,000 changesets, in proportion):
+The manifests of this history stay small until its last changesets, which make the tip expensive
+(proportionally less so below 10,000 changesets):
 
 | revision from the end | what it adds                                          |
 | --------------------- | ----------------------------------------------------- |
@@ -17,7 +17,7 @@ below 10,000 changesets, in proportion):
 | 2                     | `large.txt` of 48 MB, and `large.bin` of 16 MB        |
 | 1                     | another line in `f`                                   |
 
-Every second changeset before them changes `f`, so that file has half as many revisions.
+Every second changeset before them changes `f`, so this file has half as many revisions.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ LAST: Final = 4
 USERS: Final = (b"alice", b"bob", b"carol")
 WORDS: Final = (b"branch", b"bundle", b"cache", b"client", b"file", b"graph", b"index", b"merge")
 WHOLE: Final = 10_000
-"""Changesets of a history that is as dear as the bars suppose."""
+"""Number of changesets of a history that is as expensive as the bars suppose."""
 
 START: Final = 1_577_836_800
-"""2020-01-01 00:00 UTC; each changeset is ten minutes younger than the one before."""
+"""2020-01-01 00:00 UTC; each changeset is ten minutes younger than its parent."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How dear the last changesets are."""
+    """How expensive the last changesets are."""
 
     lines: int = 100_000
     wide_files: int = 50_000
@@ -55,14 +55,14 @@ class Shape:
 
     @classmethod
     def of(cls, changesets: int) -> Shape:
-        """Return the shape of a history: less than the whole below 10,000 changesets."""
+        """Return the shape of a history: proportionally less below 10,000 changesets."""
         share = min(1.0, changesets / WHOLE)
         sizes = (cls.lines, cls.wide_files, cls.large_text_bytes, cls.large_binary_bytes)
         return cls(*(int(size * share) for size in sizes))
 
 
 class _Writer:
-    """Appends changesets of one line of history to an empty repository."""
+    """Appends changesets, as a line of history, to an empty repository."""
 
     def __init__(self, repository: Any, transaction: Any) -> None:
         self._repository = repository
@@ -104,7 +104,7 @@ class _Writer:
 
 
 def write(destination: str, changesets: int, shape: Shape = Shape()) -> None:
-    """Give an empty repository that many public changesets."""
+    """Give an empty repository so many public changesets."""
     ui = ui_module.ui.load()
     ui.setconfig(b"phases", b"new-commit", b"public", b"bench")
     repository = hg.repository(ui, destination.encode())
@@ -145,7 +145,7 @@ def _make_dear(writer: _Writer, shape: Shape, chance: random.Random) -> None:
 
 
 def main() -> None:
-    """Write the history and say how long it took."""
+    """Write the history and print how long it took."""
     destination, changesets = sys.argv[1:]
     started = time.perf_counter()
     write(destination, int(changesets), Shape.of(int(changesets)))

@@ -11,10 +11,10 @@ a command line would show to each user of the host:
     {"url": "https://proxy1", "asks": [ASK, ...], "connections": 40}       of a flood
     ASK: {"kind": "page", "path": "healthy/json-log?n={}", "headers": {}}
 
-Each request has a number in the place of `{}`, so that no answer is a stored one. A line of output
-says that the client is ready: the witness has asked for everything once, the flood has its first
-answer. The next line of the input is the start of the witness, and the end of the flood. So is the
-end of the input: nothing is left on the host when the bench is killed.
+Each request has a number in the place of `{}`, so that no answer comes from a cache. The client
+prints a line when it is ready: the witness has asked for everything once, the flood has its first
+answer. The next line of the input starts the witness or ends the flood. The end of the input ends
+both: nothing is left on the host when the bench is killed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 60.0
 PAUSE_S: Final = 0.1
-"""Between two requests of a witness, of each kind, and of a flood after no answer."""
+"""Pause of a witness between two requests of a kind, and of a flood after a failed request."""
 
 CHUNK: Final = 1 << 16
 
 
 def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _: None) -> Reply:
-    """Send a request of its own connection; return status, digest and size of the answer.
+    """Send a request over a new connection; return status, digest and size of the answer.
 
-    The status is the name of the exception where there is no answer, or not all of it. `read` is
-    told of each part's bytes.
+    Without a complete answer, the status is the name of the exception. `read` gets the size of each
+    part.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -77,7 +77,7 @@ def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _:
 
 
 class Witness:
-    """A client that does nothing wrong; `seconds`, `wrong` and `failed` are of its kinds."""
+    """A well-behaved client; `seconds` and `failed` are by kind of its requests."""
 
     def __init__(self, url: str, asks: Sequence[Ask]) -> None:
         self._url = url
@@ -90,7 +90,7 @@ class Witness:
         self.failed: dict[str, dict[str, int]] = {kind: {} for kind in self._kinds}
 
     def learn(self) -> None:
-        """Ask for each once, before the attack; raises SystemExit for one with no answer."""
+        """Request each item once, before the attack; raises SystemExit if there is no answer."""
         for one in (one for asks in self._kinds.values() for one in asks):
             reply = ask(self._url, one, 0)
             if reply[0] != "200":
@@ -98,7 +98,7 @@ class Witness:
             self._first[one["path"]] = reply
 
     def run(self, is_over: Callable[[], bool], pause: float = PAUSE_S) -> None:
-        """Ask until it is over, and at least once; all kinds at the same time."""
+        """Request all kinds at the same time until `is_over`, each at least once."""
         threads = [
             threading.Thread(target=self._run, args=(kind, is_over, pause)) for kind in self._kinds
         ]
@@ -129,7 +129,7 @@ class Witness:
 
 
 class Flood:
-    """Connections that ask again as soon as they are answered."""
+    """Connections that send the next request as soon as they have an answer."""
 
     def __init__(self, url: str, asks: Sequence[Ask], connections: int) -> None:
         self._url = url
@@ -157,7 +157,7 @@ class Flood:
                 self._answers[f"{one['kind']}: {status}"] += 1
             self._begun.set()
             if not status.isdigit():
-                # A proxy that takes no connection would cost this host all of its time.
+                # If the proxy accepts no connections, retries would take all of this host's time.
                 self._over.wait(PAUSE_S)
 
     def _read(self, size: int) -> None:
@@ -173,7 +173,7 @@ class Flood:
 
 
 def main() -> None:
-    """Play the client that the argument names."""
+    """Run the client that the argument names."""
     plan = json.loads(sys.stdin.readline())
     if sys.argv[1] == "witness":
         witness = Witness(plan["url"], plan["asks"])

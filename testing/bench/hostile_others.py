@@ -1,4 +1,4 @@
-"""Clients beside failing archives: their downloads have to be the same as before, to the byte."""
+"""Other clients while archives fail: their downloads have to stay the same, to the byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES: Final = 1000
 
 
 class Target(NamedTuple):
-    """An address that others ask for: a path, and whether its repository is private."""
+    """An address that others request: a path, and whether its repository is private."""
 
     path: str
     is_private: bool = False
@@ -36,9 +36,9 @@ class Reply(NamedTuple):
 
 @dataclass
 class Others:
-    """Clients of healthy repositories. `fetch` asks for a target with a query, for its reply.
+    """Clients of healthy repositories; `fetch` requests a target with a query.
 
-    Each query is another one, so that no answer is a stored one.
+    Each query is different, so that no answer comes from a cache.
     """
 
     fetch: Callable[[Target, str], Reply]
@@ -46,12 +46,12 @@ class Others:
     pages: Sequence[Target]
     right: dict[Target, Reply] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
-    """Of the pages."""
+    """The duration of each request for a page."""
     wrong: list[str] = field(default_factory=list)
-    """Answers that are not as before: other bytes with status 200, or another status."""
+    """Answers that differ from the first: other bytes with status 200, or another status."""
 
     def learn(self) -> None:
-        """Ask for each once, before anything fails; raises SystemExit for one with no answer."""
+        """Request each target once, before anything fails; SystemExit if there is no answer."""
         for target in (*self.archives, *self.pages):
             reply = self.fetch(target, "before=1")
             if reply.status != 200:
@@ -59,7 +59,7 @@ class Others:
             self.right[target] = reply
 
     def run(self, archives: int = ARCHIVES, pages: int = PAGES) -> None:
-        """Ask for so many archives and pages, at the same time."""
+        """Request so many archives and pages, at the same time."""
         threads = [
             threading.Thread(target=self._ask, args=(self.archives, archives, "archive")),
             threading.Thread(target=self._ask, args=(self.pages, pages, "page")),

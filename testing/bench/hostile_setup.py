@@ -1,4 +1,4 @@
-"""Set up the cluster for the bench of hostile requests, and put it back.
+"""Set up the cluster for the bench of hostile requests, and restore it.
 
 | made                                              | put back                                    |
 | ------------------------------------------------- | ------------------------------------------- |
@@ -7,13 +7,13 @@
 | tokens with the description of this bench         | removed from the file of tokens             |
 | jobs of all repositories wait, on the primary     | their timers run                            |
 
-`put_back` finds all of it by these names: after an error, after Ctrl-C, and at the beginning of the
-next run after a kill. The drain has a time, so a killed bench leaves no mirror drained for long.
-Drains of an operator or a deploy stay.
+`put_back` finds everything by these names: after an error, after Ctrl-C, and at the beginning of
+the next run after a kill. The drain has an expiry time, so a killed bench leaves no mirror drained
+for long. Drains of an operator or a deploy stay.
 
-Two of the repositories are filled past their push log, so that mirrors do not have their content:
-`hostile-history` and `hostile-failing`. Nothing of them is left. The latter is corrupt, so the jobs
-that read all repositories would fail on it, and alarm.
+`hostile-history` and `hostile-failing` are filled without push log records, so mirrors do not have
+their content. Nothing of them is left at the end. `hostile-failing` is corrupt, so the jobs that
+read all repositories would fail on it and raise alarms.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OWNER: Final = "alice"
-"""Owns the healthy repositories, and is who signs in while tokens of others are refused."""
+"""Owns the healthy repositories, and signs in while tokens of others are refused."""
 
 ATTACKER: Final = "bob"
-"""Owns the repositories that hostile requests ask for, and has a token that expired."""
+"""Owns the repositories for hostile requests, and has an expired token."""
 
 DISABLED: Final = "mallory"
 PREFIX: Final = "hostile-"
@@ -58,18 +58,18 @@ PRIVATE: Final = f"people/{OWNER}/{PREFIX}private"
 DESCRIPTION: Final = "bench of hostile requests"
 DRAIN: Final = "/etc/hgfleet/web.drain"
 DRAIN_SECONDS: Final = 4 * 3600
-"""Longer than a run of all phases."""
+"""A time longer than a run of all phases."""
 
 TIMERS: Final = ("hgfleet-bundles.timer", "hgfleet-integrity.timer")
-"""Those jobs that read all repositories of the primary within hours."""
+"""The jobs that would read all repositories of the primary within hours."""
 
 PROGRAM: Final = "/opt/hgfleet/current/bin"
 AS_HG: Final = ("runuser", "-u", "hg", "--", "env", "HGRCPATH=", f"{PROGRAM}/python")
 DYNAMIC: Final = "/var/lib/hgfleet/dynamic/registry.json"
 CHANGESETS: Final = 5
-"""Of each healthy repository."""
+"""Number of changesets of each healthy repository."""
 
-# Adds a token that no command makes: of a person who is disabled, or expired. Prints its secret.
+# Adds a token that no command makes: expired, or of a disabled person. Prints its secret.
 ADD_TOKEN: Final = """
 import sys
 from datetime import UTC, datetime, timedelta
@@ -96,7 +96,7 @@ SECRET: Final = re.compile(r"hgt_[a-z2-7]{40}")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What phases use: repositories, and pairs of name and token."""
+    """Repositories, and pairs of name and token, for the phases."""
 
     history: str
     failing: str
@@ -104,14 +104,14 @@ class Prepared:
     private: str
     reader: tuple[str, str]
     refused: Mapping[str, tuple[str, str]]
-    """By the reason of the refusal."""
+    """Names and tokens by the reason of their refusal."""
 
 
 def around(cluster: Cluster, work: Callable[[Prepared], T]) -> T:
-    """Make all of it for `work`, and put everything back, also after an error or an interrupt.
+    """Set everything up for `work`, and restore it, even after an error or an interrupt.
 
-    Nothing changes the cluster meanwhile. If something cannot be put back, the mark of tests stays,
-    and the next `./cluster up` repairs the hosts.
+    Until then nothing else changes the cluster. If something cannot be restored, the mark of tests
+    stays, and the next `./cluster up` repairs the hosts.
     """
     failure: BaseException | None = None
     with undisturbed("testing.bench.hostile"):
@@ -132,7 +132,7 @@ def around(cluster: Cluster, work: Callable[[Prepared], T]) -> T:
 
 
 def make(cluster: Cluster) -> Prepared:
-    """Drain the mirrors, hold jobs back; make repositories and tokens."""
+    """Drain the mirrors and stop the timers of jobs; make repositories and tokens."""
     for mirror in mirrors_of(cluster):
         drain(cluster, mirror)
     primary = cluster.first("ssh")
@@ -147,7 +147,7 @@ def make(cluster: Cluster) -> Prepared:
             for number in range(CHANGESETS):
                 work.commit(f"{number}.txt", uuid.uuid4().hex.encode() * 100, f"change {number}")
             work.hg("push").ok()
-        # Pull bundles that come later would change the bytes of a pull.
+        # Pull bundles that appear later would change the bytes of a pull.
         cluster.wait_for_bundles(path)
     said = owner.ssh("token", "create", "--days", "1", *DESCRIPTION.split()).ok().stdout
     expired = _add_token(primary, ATTACKER, 30)
@@ -172,26 +172,26 @@ def _secret(said: str) -> str:
 
 
 def drain(cluster: Cluster, mirror: Host) -> None:
-    """Take a mirror out of use, unless it is already, and wait for that."""
+    """Drain a mirror, unless it is already drained, and wait until it is out of use."""
     text = drain_text(time.time())
     mirror.shell(f"[ -e {DRAIN} ] || printf %s {shlex.quote(text)} >{DRAIN}")
     wait_for_absence(cluster, mirror)
 
 
 def drain_text(now: float) -> str:
-    """Return the content of the file: until when it counts, and whose it is."""
+    """Return the content of the drain file: its expiry time and its owner."""
     return f"until={int(now) + DRAIN_SECONDS} {DESCRIPTION}\n"
 
 
 def is_ours(text: str) -> bool:
-    """Whether a drain is that of this bench, by its content."""
+    """Whether a drain was made by this bench, judged by its content."""
     return text.startswith("until=") and text.rstrip().endswith(DESCRIPTION)
 
 
 def put_back(cluster: Cluster) -> None:
-    """Remove everything that this bench has made, now or in a run that was killed.
+    """Remove everything that this bench has made, now or in a killed run.
 
-    A step that fails does not keep the next ones from being tried; the first error is raised then.
+    After a failed step the next steps are still tried; then the first error is raised.
     """
     tasks: list[Callable[[Cluster], None]] = [_purge, _remove_tokens, _start_jobs, _undrain]
     problems: list[Exception] = []
@@ -216,7 +216,7 @@ def _purge(cluster: Cluster) -> None:
 
 
 def made_before(registry: str) -> dict[str, bool]:
-    """Return the repositories of this bench in the registry of people's, and which are archived."""
+    """Return this bench's repositories in the dynamic registry, and which are archived."""
     entries = json.loads(registry)["repositories"]
     return {
         path: entry["archived"] is not None
@@ -230,7 +230,7 @@ def _remove_tokens(cluster: Cluster) -> None:
 
 
 def _start_jobs(cluster: Cluster) -> None:
-    """Start the timers; one that an operator has disabled stays off."""
+    """Start the timers, except timers that an operator has disabled."""
     for timer in TIMERS:
         script = f"! systemctl is-enabled --quiet {timer} || systemctl start {timer}"
         cluster.first("ssh").shell(script)
@@ -250,7 +250,7 @@ def _undrain(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore a second Ctrl-C or SIGTERM, which would leave half of it behind."""
+    """Ignore a second Ctrl-C or SIGTERM, which would leave the cluster half restored."""
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = [(kind, signal.signal(kind, signal.SIG_IGN)) for kind in kinds]
     try:

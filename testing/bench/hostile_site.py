@@ -1,4 +1,4 @@
-"""The cluster's web part as the bench of hostile requests meets and measures it."""
+"""The cluster's web part, for requests and measurements of the bench of hostile requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 UNIT: Final = "hgfleet-web"
 HG: Final = "/opt/hgfleet/current/bin/hg"
 MEMORY_BYTES: Final = 160 * 2**20
-"""Of a request, where the unit names none."""
+"""Memory of a request, where the unit sets none."""
 
-# Answers a line for each line: CPU in seconds since the unit began, and since the line before the
-# peaks of memory in bytes, of all processes and of the growth of the one that grew most, the
-# requests in the access log, those that renderers computed, and the processor time of the dearest.
-# The cgroup counts ended processes; memory is sampled, as the cgroup may have no memory controller.
+# Answers each line with a line: CPU in seconds since the unit began; and since the last line: the
+# peak memory of all processes in bytes, the largest growth of any process, the number of requests
+# in the access log, the number that renderers computed, and their longest processor time. The
+# cgroup counts ended processes; memory is sampled, as the cgroup may have no memory controller.
 SAMPLER: Final = r"""
 import json, pathlib, subprocess, sys, threading, time
 unit = "hgfleet-web.service"
@@ -83,8 +83,8 @@ for _ in sys.stdin:
 """
 
 
-# Replaces the workers, whose stored answers would make the cases of a phase cheaper than those of
-# the one before; ends when the old ones have.
+# Replaces the workers, and ends when the old workers have ended. Their stored answers would make
+# the cases of the next phase cheaper.
 FRESH: Final = r"""
 import pathlib, subprocess, time
 unit = "hgfleet-web.service"
@@ -110,10 +110,10 @@ class Site:
     ca: str
     repository: str
     hgrc: str
-    """Of clients on this machine."""
+    """The settings of clients on this machine."""
 
     def request(self, case: Case, timeout: float) -> tuple[str, float]:
-        """Send one request and read the answer; return its status, or the error, and seconds."""
+        """Send a request and read the answer; return its status, or the error, and seconds."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         started = time.perf_counter()
@@ -138,7 +138,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Sample:
-    """Answer of the sampler: seconds of CPU and bytes of memory; what the access log has."""
+    """Answer of the sampler: seconds of CPU, bytes of memory, and figures of the access log."""
 
     cpu: float
     peak: int
@@ -154,7 +154,7 @@ class Sampler:
 
     process: subprocess.Popen[str]
     requests: int = 0
-    """Requests that the access log had in all answers."""
+    """Sum of the requests in all answers."""
 
     def read(self) -> Sample:
         """Return the CPU since the unit began, and the rest since the last call."""
@@ -177,9 +177,10 @@ def sampler(host: Host) -> Iterator[Sampler]:
 
 
 def finish(host: Host, *argv: str, stdin: str = "") -> str:
-    """Run a command that may take minutes; return its output. Raises CalledProcessError.
+    """Run a command that may take minutes; return its output.
 
-    Also after an interrupt it ends first: what it makes on the host is removed afterwards.
+    Raises CalledProcessError. Even after an interrupt the command ends first, because its files on
+    the host are removed afterwards.
     """
     process = host.start(*argv)
     try:

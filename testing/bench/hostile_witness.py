@@ -1,4 +1,4 @@
-"""Phases of the bench of hostile requests with a flood from one host, and a witness on another.
+"""Phases of the bench of hostile requests with a flood from a host and a witness on another.
 
 | phase         | flood                                           | witness                        |
 | ------------- | ----------------------------------------------- | ------------------------------ |
@@ -9,7 +9,8 @@
 |               | first changeset, or only its last changesets    | healthy repository             |
 
 Both are hosts of the cluster, because the address of this machine has no limits. The clients are
-`hostile_load.py`. The witness asks for everything once before, and compares each answer with that.
+`hostile_load.py`. The witness requests everything once before, and compares each answer with the
+first.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ TOKENS: Final = 40
 STREAMS: Final = 24
 PAGES: Final = ("json-log", "raw-rev/tip", "json-branches", "raw-file/tip/0.txt")
 CAPABILITIES: Final = quote("HG20,bundle2=" + quote("HG20\nchangegroup=01,02"), safe="")
-"""Of a client that reads bundle2, as it is in the header."""
+"""The capabilities of a client that reads bundle2, as in the header."""
 
 REFUSALS: Final = ("401", "429", "503")
-"""Statuses of a request whose token is wrong or was not looked at."""
+"""Statuses of a request whose token is wrong or was not checked."""
 
 WIRE: Final = {"Accept": "application/mercurial-0.1"}
 
@@ -61,7 +62,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Changesets of a repository: its first, one before its last ones, and its tip."""
+    """Changesets of a repository: its first, the last before its newest, and its tip."""
 
     root: str
     late: str
@@ -80,7 +81,7 @@ def nodes_of(host: Host, repository: str, late: str) -> Nodes:
 
 
 def asks_for_pages(repository: str, headers: Mapping[str, str] | None = None) -> list[Ask]:
-    """Return the pages that a witness asks for, whose bytes never change."""
+    """Return the pages that a witness requests, whose bytes never change."""
     return [
         {"kind": "page", "path": f"{repository}/{page}?n={{}}", "headers": headers or {}}
         for page in PAGES
@@ -144,7 +145,7 @@ def _line(process: subprocess.Popen[str], problem: str) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        # Its reason is on stderr, which is this one's.
+        # The client shares stderr with this process, so its reason is already there.
         raise RuntimeError(f"{problem}; expected a line, got the end of its output")
     return line
 
@@ -164,7 +165,7 @@ def bars_of(phase: str, witness: Mapping[str, Any]) -> list[Bar]:
 
 
 def bars_of_flood(phase: str, flood: Mapping[str, Any]) -> list[Bar]:
-    """Print what the flood got; return its figures, which are told. Raises SystemExit for none."""
+    """Print the answers of the flood; return its figures. Raises SystemExit if it got none."""
     answers = flood["answers"]
     for how, count in sorted(answers.items()):
         print(f"{count:6} {how}")
@@ -177,7 +178,7 @@ def bars_of_flood(phase: str, flood: Mapping[str, Any]) -> list[Bar]:
 
 
 def let_in(phase: str, reasons: Iterable[str], flood: Mapping[str, Any]) -> Bar:
-    """Return the bar of refused tokens: nothing is decided about the page that they ask for.
+    """Return the bar of refused tokens: they must get no decision about the requested page.
 
     A person who is let in and may not read the repository gets 404.
     """
@@ -195,7 +196,7 @@ def run(
     seconds: float,
     refused: Iterable[str] = (),
 ) -> list[Bar]:
-    """Flood from one host, and have a witness on another for so long; return the bars.
+    """Flood from a host, with a witness on another, for so many seconds; return the bars.
 
     `refused` names the kinds of the flood that must get no page.
     """
@@ -222,7 +223,7 @@ def run(
 
 
 def connections(hosts: Hosts, prepared: Prepared, page: str, seconds: float) -> list[Bar]:
-    """Keep 300 connections of one host on a page."""
+    """Keep 300 connections of a host on a page."""
     before = hostile_site.downs(hosts.proxy)
     asks = [{"kind": page, "path": f"{prepared.history}{page}", "headers": {}}]
     look = asks_for_pages(prepared.healthy)
@@ -232,14 +233,14 @@ def connections(hosts: Hosts, prepared: Prepared, page: str, seconds: float) -> 
 
 
 def tokens(hosts: Hosts, prepared: Prepared, seconds: float) -> list[Bar]:
-    """Keep 40 connections of one host on sign-in with tokens that are refused."""
+    """Keep 40 connections of a host on sign-in with tokens that are refused."""
     look = asks_for_pages(prepared.private, basic(prepared.reader))
     flood = (asks_with_tokens(prepared), TOKENS)
     return run("tokens", hosts, flood, look, seconds, prepared.refused)
 
 
 def partial(hosts: Hosts, prepared: Prepared, seconds: float) -> list[Bar]:
-    """Keep 24 partial clones of one host under way."""
+    """Keep 24 partial clones of a host under way."""
     large = nodes_of(hosts.web, prepared.history, "tip~4")
     small = nodes_of(hosts.web, prepared.healthy, "tip~1")
     asks = asks_for_streams(prepared.history, large)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where requests go: a unix socket, or an address of this machine."""
+    """The destination of requests: a unix socket, or an address of this machine."""
 
     socket_path: str = ""
     host: str = "localhost"
@@ -25,7 +25,7 @@ class Endpoint:
     prefix: str = ""
 
     def connector(self) -> Callable[[], socket.socket]:
-        """Return a function that opens one connection."""
+        """Return a function that opens a connection."""
         if self.socket_path:
             path = self.socket_path
 
@@ -49,7 +49,7 @@ class Endpoint:
 
 @dataclass
 class Count:
-    """Answers to one client, or to all of them."""
+    """Answers to a client, or to all clients."""
 
     good: int = 0
     bad: int = 0
@@ -132,7 +132,7 @@ def client(
     seconds: float,
     results: multiprocessing.SimpleQueue[Count],
 ) -> None:
-    """Ask for the same thing until the time is over, and report."""
+    """Send the same request until the time is over, and report."""
     connect = endpoint.connector()
     wanted = "keep-alive" if keepalive else "close"
     request = (

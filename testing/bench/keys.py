@@ -3,21 +3,21 @@
     python -m testing.bench.keys                  # a table, and whether the bar is met
     python -m testing.bench.keys --people 100000
 
-Two throw-away directory servers are started, one on the directory's host and one on the ssh host.
-They have the configuration of the cluster's own (schema, indexes, access rules, TLS), made-up
-people, ports and folders of their own, and go away at the end; the cluster's directory is read and
-not touched. The real command is then run as sshd runs it, by its user and without an environment,
-in two ways that take turns, so that a busy machine hurts both:
+Throw-away directory servers are started on the directory's host and on the ssh host. They have the
+configuration of the cluster's directory (schema, indexes, access rules, TLS), made-up people, and
+separate ports and folders. They are removed at the end; the cluster's directory is only read. The
+real command is then run as sshd runs it, by its user and without an environment, in two ways that
+take turns, so that a busy machine hurts both:
 
 - `provider`: the server on the directory's host, over ldaps
 - `replica`: the server on the ssh host, over its socket (ldapi)
 
-`python` is the start of the interpreter alone, the floor under everything. Every answer is checked:
+`python` is only the start of the interpreter, the floor under everything. Every answer is checked:
 a lookup that does not name the right person fails the run.
 
-CPU is the mean time on a processor, which is the figure to compare on a machine that is busy.
+CPU is the mean time on a processor, which is the figure to compare on a busy machine.
 
-Bar: 95 of 100 lookups at the replica take at most 60 ms, one by one and 4 at a time, on 2 cores.
+Bar: 95 of 100 lookups at the replica take at most 60 ms, singly and 4 at a time, on 2 cores.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNIT: Final = "hgfleet-bench-slapd"
 FOLDER: Final = "/var/tmp/hgfleet-bench-keys"
 SOCKET: Final = f"{FOLDER}/ldapi"
 LONGEST_RUN_S: Final = 3600
-"""After this systemd stops a server that a killed benchmark has left behind."""
+"""After this time systemd stops a server that a killed benchmark has left behind."""
 
 COMMAND: Final = "/opt/hgfleet/current/bin/hgfleet-keys"
 FLOOR: Final = ["/opt/hgfleet/current/bin/python", "-IS", "-c", ""]
@@ -83,7 +83,7 @@ with concurrent.futures.ThreadPoolExecutor(clients) as pool:
 
 
 def made_up(people: int, suffix: str, seed: int) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Return the LDIF of people and groups, and for every key its person and sshd's question."""
+    """Return the LDIF of people and groups, and for every key its person and sshd's arguments."""
     chance = random.Random(seed)
     text = io.StringIO()
     questions = []
@@ -111,7 +111,7 @@ def made_up(people: int, suffix: str, seed: int) -> tuple[str, list[tuple[str, l
 
 
 def throw_away_config(ldif: str) -> str:
-    """Return a server's configuration with folders of its own, and no other server to follow."""
+    """Return a server's configuration with separate folders, and without replication."""
     kept = [
         re.sub(r"^olcDbDirectory: .*", f"olcDbDirectory: {FOLDER}/data", line)
         for line in ldif.splitlines()
@@ -161,9 +161,9 @@ def server(host: Host, config: str, data: str) -> Iterator[None]:
 
 
 def measure(host: Host, side: str, questions: list[tuple[str, list[str]]], at_once: int) -> Any:
-    """Run one lookup per question on a host; return each one's seconds, on the clock and of CPU."""
+    """Run a lookup per question on a host; return the wall and CPU seconds of each lookup."""
     jobs = [(FLOOR, "")] * len(questions)
-    # Only this process and its children see the benchmark's settings in the place of the host's.
+    # Only this process and its children see the benchmark's settings instead of the host's.
     place = f"mount --bind {FOLDER}/{side}.toml /etc/hgfleet/keys.toml && " if side else ""
     if side:
         jobs = [([COMMAND, *question], f"--user {name} ") for name, question in questions]
@@ -176,7 +176,7 @@ def measure(host: Host, side: str, questions: list[tuple[str, list[str]]], at_on
 
 
 def percentile(times: list[float], percent: int) -> float:
-    """Return the time that this share of them does not exceed."""
+    """Return the time that this share of the times does not exceed."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 

@@ -1,13 +1,13 @@
-"""Processor time of one manifest request on a site with many published objects.
+"""Processor time of a manifest request on a site with many published objects.
 
     python -m testing.bench.manifest            # 30,000 objects; with the bar
     python -m testing.bench.manifest --objects 1000 --requests 50
 
-A request is `?cmd=clonebundles_manifest` to an hgweb of this process, which has answered one
-before: hgweb, core's command, the settings, the health of endpoints, the findings of the entries'
-objects, and the order for the client. Every second object is dead. The manifest has five entries.
-The least of the requests is compared with the bar (5 ms): other work of the machine only adds to
-it.
+A request is `?cmd=clonebundles_manifest` to an hgweb of this process, which has answered before. It
+includes hgweb, core's command, the settings, the health of endpoints, the findings about the
+entries' objects, and the order for the client. Every second object is dead. The manifest has five
+entries. The fastest request is compared with the bar (5 ms), since other work of the machine only
+adds time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEAR: Final = Endpoint("one", "https://one.example/bundles")
 
 
 def prepared(folder: Path, objects: int) -> tuple[Any, list[str]]:
-    """Return an hgweb with a manifest, and the URLs that a client is to be told of."""
+    """Return an hgweb with a manifest, and the URLs that a client should get."""
     site = SteeredSite(folder, "clonebundles_steer")
     site.steer([NEAR])
     urls = [f"{NEAR.url}/{number:06}/bundle.hg" for number in range(objects)]
@@ -48,7 +48,7 @@ def prepared(folder: Path, objects: int) -> tuple[Any, list[str]]:
 
 
 def told(application: Any) -> list[str]:
-    """Return the URLs that a request is answered with."""
+    """Return the URLs in the answer to a request."""
     text = ask(application, "/", "cmd=clonebundles_manifest").text
     return [line.split(" ")[0] for line in text.splitlines()]
 

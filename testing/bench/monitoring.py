@@ -7,8 +7,8 @@
 Counted are the exporter, the writer of metrics and the upload of the journal of each host; on the
 monitoring host also Prometheus, Alertmanager, the blackbox exporter, the receivers of journals, and
 the probes, which clone and push.
-Processor time is what systemd counts for the units. Memory is that of the daemons when it is
-measured: `anonymous` is their own, `resident` has the text of the programs too, which the kernel
+systemd counts the processor time of the units. Memory is measured at the end, for daemons:
+`anonymous` is their own memory, `resident` includes the text of the programs, which the kernel
 drops when others need memory. A page that several processes share counts by its share.
 
 Bars: 2 % of a processor and 150 MiB on each host.

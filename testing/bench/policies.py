@@ -1,10 +1,10 @@
-"""What the policies of a repository cost a push.
+"""Cost of a repository's policies for a push.
 
     python -m testing.bench.policies [--files N] [--rounds N]
 
 A repository of N files (default 20,000) gets pushes of 1 and of 1,000 changesets with three files
-each, over `hg serve --stdio`, without any policy and with all of them and two rules. Printed is the
-best of the rounds: seconds of the whole push, and those inside the policies as the log has them.
+each, over `hg serve --stdio`, without any policy and with all of them and two rules. It prints the
+best of the rounds: seconds of the whole push, and seconds inside the policies, from the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RULES: Final = [
     {"paths": ["settings"], "push": ["release"]},
 ]
 
-# Makes changesets without a working copy: FIRST files in one, then COUNT changesets.
+# Makes changesets without a working copy: a changeset of FIRST files, then COUNT changesets.
 MAKE: Final = """
 import sys
 from mercurial import context, hg, ui
@@ -68,7 +68,7 @@ with repo.lock(), repo.transaction(b'bench'):
 
 
 def environment(folder: Path, hgrc: str) -> dict[str, str]:
-    """Return what hg sees on either side."""
+    """Return the environment of hg on either side."""
     return {
         "PATH": os.environ["PATH"],
         "HGRCPATH": str(folder / hgrc),
@@ -97,7 +97,7 @@ def register(folder: Path, *, guarded: bool) -> None:
 
 
 def push(folder: Path) -> tuple[float, float, str]:
-    """Push what there is; return the seconds, those of the policies, and what the log says."""
+    """Push everything; return the seconds, the policies' seconds, and the policies in the log."""
     log = folder / "server/.hg/blackbox.log"
     log.unlink(missing_ok=True)
     start = time.perf_counter()
@@ -134,7 +134,7 @@ def main() -> None:
         session.chmod(0o755)
         subprocess.run([HG, "init", str(folder / "base")], check=True)
         make(folder, "base", options.files, 0, 0)
-        # As a server has it: what is old is public.
+        # Old changesets are public, as on a server.
         subprocess.run(
             [HG, "-R", str(folder / "base"), "phase", "--public", "-r", "all()"], check=True
         )

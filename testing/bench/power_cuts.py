@@ -1,10 +1,10 @@
-"""Power cuts of a primary: a store is put back by some records, and pushes go on.
+"""Power cuts of a primary: a store is put back by some records, and pushes continue.
 
 A round has a repository of its own. Four pushes are visible on both mirrors; then the store is put
-back by one to three records, as a disk does that was not synced, while the relay runs, is started
-again, or is started with the positions lost. Other pushes follow, whose records have the numbers
-and the lengths of the lost ones. Afterwards the fence has to be there and to stay, the store is
-brought back from a mirror, an operator lifts the fence, and a push goes through.
+back by one to three records, as by a disk that was not synced, while the relay runs, restarts, or
+restarts without its positions. Other pushes follow, whose records have the numbers and the lengths
+of the lost records. Afterwards the fence has to be there and to stay, the store is copied back from
+a mirror, an operator lifts the fence, and a push succeeds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from testing.bench.replication_site import ReplicatedSite
 
 BEFORE: Final = 4
-"""Pushes before the cut."""
+"""Number of pushes before the cut."""
 
 FENCE_SECONDS: Final = 60.0
-"""For the relay to see the loss: it looks at all push logs every 30 s."""
+"""For the relay to notice the loss: it reads all push logs every 30 s."""
 
 VISIBLE: Final = re.compile(r"push (\d+) recorded; .*visible on (\d+)/\d+ mirrors")
 
@@ -56,7 +56,7 @@ RUNS, RESTARTS, FORGETS, GOES_BACK = (
 
 
 def cuts(seed: int, count: int) -> list[Cut]:
-    """Return so many different cuts; the seed chooses among all."""
+    """Return so many different cuts, chosen by the seed."""
     every = [
         Cut(*one) for one in product((1, 2, 3), (RUNS, RESTARTS, FORGETS, GOES_BACK), (0, 1, 3))
     ]
@@ -65,7 +65,7 @@ def cuts(seed: int, count: int) -> list[Cut]:
 
 
 class Round:
-    """A repository and its cut. `lies` and `problems` say what was told wrongly, or not at all."""
+    """A repository and its cut; `lies` are wrong messages, `problems` are missing ones."""
 
     def __init__(self, site: ReplicatedSite, number: int, cut: Cut) -> None:
         self.path, self.cut = f"bench/cut{number}", cut
@@ -76,7 +76,7 @@ class Round:
         self._clone = site.clone(f"cut{number}/clone", BEFORE + 1)
 
     def run(self) -> None:
-        """Push, cut, push, look, bring back."""
+        """Push, cut the power, push again, check the fence, and restore the store."""
         for revision in range(BEFORE):
             self._snapshot(revision)
             if revision == BEFORE - self.cut.lost:
@@ -140,12 +140,12 @@ class Round:
         shutil.copytree(self._store(), self._folder / f"store{revision}", symlinks=True)
 
     def _keep_positions(self) -> None:
-        """Keep the positions of before the pushes that will be lost."""
+        """Keep the relay's positions from before the pushes that will be lost."""
         self._kept = self._folder / "positions"
         shutil.copytree(self._site.primary.settings.positions, self._kept)
 
     def _other(self) -> Path:
-        """Make a clone that has other changesets behind the cut, of the same shape."""
+        """Make a clone with other changesets of the same shape after the cut."""
         other, kept = self._folder / "other", BEFORE - self.cut.lost
         last = str(kept - 1)
         self._hg("clone", "-q", "-r", last, str(self._clone), str(other))

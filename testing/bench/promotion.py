@@ -1,14 +1,14 @@
-"""Promotion: how long a site whose primary is gone takes no push.
+"""Promotion: how long a site that has lost its primary accepts no push.
 
     eval "$(./cluster env)"
     python -m testing.bench.promotion
 
 Stops the primary of the running cluster while clients push, promotes the standby, and pushes there
-until it takes one; then looks for every push that a client was told is recorded, starts the former
-primary, pushes to it, and makes it the primary again.
+until a push is accepted. Then it looks for every push that a client was told is recorded, starts
+the former primary, pushes to it, and makes it the primary again.
 
-Bars: a push is accepted 60 s after the start of the playbook; no acknowledged push is lost; the
-former primary refuses a push when it is back.
+Bars: a push is accepted within 60 s after the start of the playbook; no acknowledged push is lost;
+the former primary refuses a push when it is back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def push(work: Clone) -> Result:
 
 
 def push_until_refused(work: Clone, acknowledged: list[str]) -> None:
-    """Push changesets until the host is gone; add those that were acknowledged."""
+    """Push changesets until the host is gone; collect the acknowledged changesets."""
     while (done := push(work)).code == 0:
         number_of(done.output)
         acknowledged.append(work.hg("log", "-r", ".", "-T", "{node}").ok().stdout)

@@ -4,9 +4,9 @@
     python -m testing.bench.pull --changesets 2000 --newer 200
     python -m testing.bench.pull --repository PATH   # a real one; its last changesets are the newer
 
-Both sides serve the same made-up repository with the same hg and differ in `hgfleet.pullbundles`
-alone. The clients are new clones through a clone bundle with all but the newer changesets, clones
-of half the history, and full clones that get no clone bundle.
+Both sides serve the same made-up repository with the same hg and differ only in
+`hgfleet.pullbundles`. The clients are new clones through a clone bundle with all but the newer
+changesets, clones of half the history, and full clones that get no clone bundle.
 
 | figure                                                                   | bar     |
 | ------------------------------------------------------------------------ | ------- |
@@ -186,7 +186,7 @@ class Bench:
                 for number in range(rounds + 1):
                     before = cpu_of(process)
                     took = self.get(what, url)
-                    if number:  # the first one opens the repository
+                    if number:  # the first request opens the repository
                         measured.append((cpu_of(process) - before, took))
             found[side] = _medians(measured)
         return found

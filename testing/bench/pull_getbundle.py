@@ -3,10 +3,10 @@
     python -m testing.bench.pull_getbundle REPOSITORY yes|no ROUNDS COMMON
 
 Prints the median of the rounds in seconds, and the changesets of the answer. `yes` answers with
-pull bundles, `no` without, and an answer of the other sort is an error; COMMON are the heads of the
+pull bundles, `no` without, and an answer of the other kind is an error; COMMON are the heads of the
 client, comma-separated. HGRCPATH has the extensions, as for a server. The answer is compressed as
-for a client over HTTP. Each round opens the repository anew, before its CPU is counted: caches of
-an earlier answer would make later ones cheap.
+for a client over HTTP. Each round first opens the repository again, before its CPU is counted:
+caches of an earlier answer would make later answers cheap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Http:
-    """The part of a request over HTTP that getbundle asks."""
+    """The part of a request over HTTP that getbundle uses."""
 
     name = b"http-v1"
 
@@ -38,7 +38,7 @@ class _Http:
 
 
 def answer(repo: Any, common: list[bytes]) -> tuple[float, int]:
-    """Return the CPU of one answer in seconds, and the changesets in it."""
+    """Return the CPU of an answer in seconds, and the number of its changesets."""
     asked = {
         b"heads": b" ".join(map(node.hex, repo.changelog.heads())),
         b"common": b" ".join(common),
@@ -68,7 +68,7 @@ def changesets(ui: Any, data: bytes) -> int:
 
 
 def main() -> None:
-    """Measure so many answers."""
+    """Measure a number of answers."""
     path, switch, rounds, common = sys.argv[1:]
     ui = uimod.ui.load()
     ui.setconfig(b"hgfleet", b"pullbundles", switch.encode("ascii"), b"bench")

@@ -1,12 +1,12 @@
-"""Questions about pushes, asked of the web part: 100,000 pushes in one repository.
+"""Queries about pushes to the web part, with 100,000 pushes in a repository.
 
     python -m testing.bench.pushlog                # a table, and whether the bar is met
     python -m testing.bench.pushlog --pushes 10000
 
-A repository with a changeset a push is made, with its push log and the index of that. Then the
-application of the web part is asked as a WSGI server asks it, each time another question, so that
-no stored answer helps. Every answer is checked. `cold` is the first answer after a push, `update`
-the session's work for 30 pushes that the index does not cover yet.
+The bench makes a repository with a changeset for each push, its push log and the log's index. Then
+it calls the application of the web part as a WSGI server does, each time with another query, so
+that no stored answer helps. Every answer is checked. `cold` is the first answer after a push,
+`update` the session's work for 30 pushes that the index does not cover yet.
 
 Bar: 95 of 100 answers by date, by changeset and by id take at most 50 ms.
 """
@@ -42,11 +42,11 @@ BAR_S: Final = 0.050
 REPOSITORY: Final = "bench/pushes"
 START: Final = START_MS // 1000
 WINDOW: Final = 100
-"""Pushes of an answer by date and by id."""
+"""Number of pushes in an answer by date or by id."""
 
 
 def main() -> int:
-    """Make the repository, ask, print the table; exit code 1 below the bar."""
+    """Make the repository, query, print the table; the exit code is 1 if the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pushes", type=int, default=100_000, metavar="N")
     parser.add_argument("--answers", type=int, default=300, metavar="N", help="of each kind")
@@ -127,7 +127,7 @@ def _by_changeset(nodes: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def _newest() -> Iterator[tuple[str, int]]:
-    # The unknown parameter makes it another question.
+    # The unknown parameter makes each query different.
     for number in _random(10**6):
         yield f"version=2&x={number}", 10
 

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Kind = tuple[str, int, Callable[[], int]]
-    """Name, weight, and what makes it and returns how many were made."""
+    """Name, weight, and a function that makes the fault and returns how many it made."""
 
 
 class RandomFaults:
-    """Makes faults in a thread until the context ends, one after the other.
+    """Makes faults in turn, in a thread, until the context ends.
 
-    The seed chooses the kinds and the pauses between them (seconds, from least to longest); each
-    kind undoes what it did before the next one comes. `problem` is the error that ended it early.
+    The seed chooses the kinds of faults and the pauses between them (seconds, from shortest to
+    longest). Each fault is undone before the next begins. `problem` is the error that ended the
+    thread early.
     """
 
     def __init__(self, seed: int, pause: tuple[float, float]) -> None:

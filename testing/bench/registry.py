@@ -4,10 +4,10 @@
     python -m testing.bench.registry --repositories 1000 --rounds 20
 
 `repo create` is the part under the lock of the dynamic registry: read, check, change, write. The
-web worker is one in process whose registry has been read. The first list of repositories after a
-change of the registry has a figure of its own, as each worker makes it once. Each round is in a
-process of its own. The least round is compared with the bars: other work of the machine only adds
-to it.
+web worker is in this process, and has read its registry. The first list of repositories after a
+change of the registry is a separate figure, as each worker makes it once. Each round has a process
+of its own. The fastest round is compared with the bars, since other work of the machine only adds
+time.
 
 | figure             | bar    |
 | ------------------ | ------ |
@@ -48,7 +48,7 @@ OWNER: Final = Principal("bob", frozenset({"everyone"}))
 
 @contextlib.contextmanager
 def measured(found: dict[str, float], name: str) -> Iterator[None]:
-    """Note the processor time of a block."""
+    """Record the processor time of a block."""
     before = time.process_time()
     yield
     found[name] = time.process_time() - before
@@ -66,7 +66,7 @@ def create(site: Site, name: str) -> None:
 
 
 def link(site: Site, path: str) -> None:
-    """Make the folders of a repository by a link: a copy of an empty one takes milliseconds."""
+    """Make a repository's folder by a link, as copying an empty repository takes milliseconds."""
     place = site.path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(site.path("team/project"))
@@ -86,14 +86,14 @@ def measure(site: Site, number: int) -> dict[str, float]:
     with measured(found, "/"):
         ask(web, "/")
     ask(web, "/healthz")
-    time.sleep(1.1)  # a look is kept for a second
+    time.sleep(1.1)  # the worker checks only once a second
     with measured(found, "/healthz"):
         ask(web, "/healthz")
     return found
 
 
 def prepared(folder: Path, repositories: int) -> Site:
-    """Return a site with so many public user repositories, all of them empty."""
+    """Return a site with so many public and empty user repositories."""
     site = Site(folder, {**os.environ, "HGRCPATH": ""})
     site.create("team/project")
     namespace = Namespace("people", create=("everyone",), personal=True)
@@ -110,7 +110,7 @@ def prepared(folder: Path, repositories: int) -> Site:
 
 
 def in_processes(work: Callable[[int], dict[str, float]], rounds: int) -> list[dict[str, float]]:
-    """Run each round in a forked process, so that no cache of one helps the next."""
+    """Run each round in a forked process, so that caches of a round do not help the next."""
     context = multiprocessing.get_context("fork")
     with context.Pool(1, maxtasksperchild=1) as pool:
         return pool.map(work, range(rounds), chunksize=1)

@@ -10,10 +10,9 @@ processors with the clients. The table has the load of the machine during each p
 Bars: a push is visible on both mirrors after 0.5 s in the median and 1.5 s at the 95th percentile,
 at 5 pushes/s; an applier of 1,000 repositories has caught up 10 s after its start; relay and
 applier of 10,000 idle repositories take 1 % of a processor each; log and relay cost a push 10 % of
-its time, without the wait for mirrors; that the disk has a push before its client hears of it costs
-the push 15 % of its time on this machine's disk.
-
-The time of idleness has no comparison of all positions, which an applier makes every 10 minutes.
+its time, without the wait for mirrors; syncing a push to the disk before its client is told costs
+the push 15 % of its time on this machine's disk. The idle time includes no comparison of all
+positions, which an applier makes every 10 minutes.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ def _durable(folder: Path, options: argparse.Namespace) -> list[Row]:
 def _paired(
     folder: Path, options: argparse.Namespace, what: str, texts: tuple[str, str], bar: float
 ) -> Row:
-    """Push with two configurations in turns; the second one may cost a share of the first one."""
+    """Push with two configurations in turns; `bar` limits the extra cost of the second."""
     pushes = options.pushes
     with ReplicatedSite(folder, mirrors=()) as site:
         names = "bench/before", "bench/after"
@@ -182,7 +181,7 @@ def _paired(
         site.start_relay()
         times: tuple[list[float], list[float]] = ([], [])
         for turn in range(pushes):
-            # In turns, and each first as often as the other: the load of the machine changes.
+            # They take turns, and each is first equally often, because the machine's load changes.
             for number in (0, 1) if turn % 2 else (1, 0):
                 began = time.perf_counter()
                 done = site.push(clones[number], names[number], turn, hgrc=hgrcs[number])
@@ -191,7 +190,7 @@ def _paired(
                 if done.returncode or ("recorded" in done.stdout) != is_logged:
                     raise SystemExit(done.stdout)
         now = load()
-    # The first push to a repository begins its log, once.
+    # Without the first push to each repository, which begins its log.
     before, after = (statistics.median(found[1:]) for found in times)
     differences = [two - one for one, two in zip(*times, strict=True)][1:]
     share = statistics.median(differences) / before

@@ -1,27 +1,27 @@
-"""Pushes to the cluster while sessions, daemons, whole hosts and networks go at random.
+"""Pushes to the cluster while sessions, daemons, whole hosts and networks fail at random.
 
     ./cluster up
     python -m testing.bench.replication_cluster           # 300 pushes
     python -m testing.bench.replication_cluster --seed 7
     python -m testing.bench.replication_cluster --outage 300
 
-Clients push over SSH to the primary of the local cluster. Meanwhile sessions of hg, the relay, the
-appliers and the broker are killed (kill -9), containers of the primary, the mirrors and the broker
-are killed and started again, and mirrors and broker lose their network for a time. Between their
-pushes, the clients rename their repositories, delete them and make others at the same paths,
-archive and restore them (`cluster_client.py`); and the primary loses power: the store of a
+Clients push over SSH to the primary of the local cluster. At the same time sessions of hg, the
+relay, the appliers and the broker are killed (kill -9), containers of the primary, the mirrors and
+the broker are killed and started again, and mirrors and broker lose their network for a time.
+Between their pushes, the clients rename their repositories, delete them and make others at the same
+paths, archive and restore them (`cluster_client.py`); and the primary loses power: the store of a
 repository is put back by one to three records (`cluster_cuts.py`). The seed chooses the faults and
-the changes; the machine chooses the points. A client whose push failed pushes again. A push is
-acknowledged when its client was told so: exit code 0 and "push N recorded".
+the changes; their exact timing depends on the machine. A client whose push failed pushes again. A
+push is acknowledged when its client was told so: exit code 0 and "push N recorded".
 
-With `--outage` the broker is off for so many seconds instead, and one client pushes; no push may
-fail, and each says that replication is down as soon as the primary knows.
+With `--outage` the broker is off for so many seconds instead, and a single client pushes. No push
+may fail, and each push says that replication is down as soon as the primary knows.
 
 Bars: every acknowledged push is in the push log of the primary and of each mirror, by the identity
-of the repository, number, hash and changeset, unless a power cut took it. Of those, each one that a
-mirror has is fenced, and none is told to be visible where it is not. The mirrors' `verify` finds
-all repositories equal, no host has a deleted repository, no fence is left, chains are valid, and
-the logs cover all changesets.
+of the repository, number, hash and changeset, unless a power cut lost it. Each lost push that a
+mirror has is fenced, and no push is reported as visible where it is not. The mirrors' `verify`
+finds all repositories equal, no host has a deleted repository, no fence is left, chains are valid,
+and the logs cover all changesets.
 
 `replication_faults.py` does the same with processes of this machine, without hosts and networks.
 """
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = 4
 OUTAGE_PAUSE_SECONDS: Final = 2.0
-"""Between two pushes while the broker is off."""
+"""Pause between two pushes while the broker is off."""
 PAUSE_SECONDS: Final = (0.2, 3.0)
-"""Between two faults."""
+"""Pause between two faults."""
 AWAY_SECONDS: Final = (0.5, 12.0)
-"""For which a network is gone; a lease of the cluster lasts 10 s."""
+"""How long a network is gone; a lease of the cluster lasts 10 s."""
 KILL_SESSION: Final = "pgrep --uid hg --full hgfleet-shell | shuf --head-count=1 | xargs kill -9"
 
 
@@ -73,7 +73,7 @@ def kill_unit(host: Host, unit: str) -> None:
 
 
 def kill_session(primary: Host) -> None:
-    """Kill one session of hg; it is no fault if there is none."""
+    """Kill a session of hg, if there is one."""
     primary.run("sh", "-c", KILL_SESSION)
 
 
@@ -85,7 +85,7 @@ def kill_host(host: Host) -> None:
 
 
 class Faults(RandomFaults):
-    """Breaks parts of the cluster until it is told to stop; then all of them are back."""
+    """Breaks parts of the cluster until it is told to stop; then all parts work again."""
 
     def __init__(self, site: Site, seed: int) -> None:
         super().__init__(seed, PAUSE_SECONDS)
@@ -119,7 +119,7 @@ class Faults(RandomFaults):
         ]
 
     def _steadily(self, make: Callable[..., None], *arguments: object) -> None:
-        """Make a fault while no client has the files of the host in hand."""
+        """Make a fault while no client needs the host to stay up."""
         with self._site.steady:
             make(*arguments)
 
@@ -133,7 +133,7 @@ Row = tuple[str, bool, str]
 
 
 def check(site: Site, clients: Sequence[Client]) -> list[Row]:
-    """Compare all hosts with what clients were told."""
+    """Compare all hosts with the acknowledgements of clients."""
     began = time.monotonic()
 
     def are_equal(client: Client) -> bool:
@@ -161,7 +161,7 @@ def check(site: Site, clients: Sequence[Client]) -> list[Row]:
 
 
 def check_states(site: Site, clients: Sequence[Client]) -> list[Row]:
-    """Compare which repositories the hosts have, and look for fences that are left."""
+    """Compare which repositories the hosts have, and look for remaining fences."""
     deleted = {one for client in clients for one in client.deleted}
     left = []
     for host in site.hosts:
@@ -213,7 +213,7 @@ def check_cuts(clients: Sequence[CutClient]) -> list[Row]:
 
 
 def push_told(client: Client) -> str:
-    """Push a changeset, which must be acknowledged; return what was told."""
+    """Push a changeset, which must be acknowledged; return the output of hg."""
     push, done = client.push(client.work, client.commit(client.work))
     assert push, done
     assert TOLD.search(done.output), done
@@ -288,7 +288,7 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list
 
 
 def main() -> int:
-    """Run as the command says."""
+    """Run the bench by the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pushes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=11)

@@ -4,8 +4,8 @@
     python -m testing.bench.replication_faults --pushes 1000 --seed 7
 
 Clients push to a primary with two mirrors and a broker (`replication_site.py`), while hg sessions,
-the relay, the appliers and the broker are killed (kill -9) and the broker hangs, at points that the
-seed and the machine choose. What was killed is started again, as systemd does. A client whose
+the relay, the appliers and the broker are killed (kill -9) and the broker hangs, at moments that
+the seed and the machine choose. Killed processes are started again, as by systemd. A client whose
 session was killed pushes again. A push is acknowledged when its client was told so: exit code 0 and
 "push N recorded".
 
@@ -15,9 +15,9 @@ and other pushes follow (`power_cuts.py`).
     python -m testing.bench.replication_faults --pushes 0 --cuts 36  # the power cuts, all of them
 
 Bars: every acknowledged push is in the push log of the primary and of each mirror, `verify` finds
-all repositories equal, chains are valid, and the push logs cover all changesets. Of
-the pushes around a power cut none is told to be visible on a mirror that does not have it, and each
-loss fences the repository until an operator lifts the fence.
+all repositories equal, chains are valid, and the push logs cover all changesets. No push around a
+power cut is reported as visible on a mirror that does not have it, and each loss fences the
+repository until an operator lifts the fence.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CLIENTS: Final = 3
 ATTEMPTS: Final = 50
 KINDS: Final = {"session": 3, "relay": 1, "hgweb1": 1, "hgweb2": 1, "broker": 1, "pause": 1}
 PAUSE_SECONDS: Final = (0.1, 1.5)
-"""Between two faults."""
+"""Pause between two faults."""
 
 
 class Faults(RandomFaults):
@@ -89,7 +89,7 @@ class Faults(RandomFaults):
         return 1
 
     def _kill_session(self) -> int:
-        """Kill the next session that begins, at some point of its work."""
+        """Kill the next session that begins, at a random moment of its work."""
         deadline = time.monotonic() + 10
         old = set(self._site.sessions.iterdir())
         while not (new := set(self._site.sessions.iterdir()) - old):
@@ -99,7 +99,7 @@ class Faults(RandomFaults):
         pid = int(new.pop().name)
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            # The number may be that of another process meanwhile.
+            # Another process may have the same id by now.
             if str(self._site.primary.repos).encode() not in words:
                 return 0
             os.kill(pid, signal.SIGKILL)
@@ -109,7 +109,7 @@ class Faults(RandomFaults):
 
 
 class Client:
-    """Pushes the changesets of its clone to its repository, one by one."""
+    """Pushes the changesets of its clone to its repository, in single pushes."""
 
     def __init__(self, site: ReplicatedSite, number: int, pushes: int) -> None:
         self.path = f"bench/faults{number}"
@@ -176,7 +176,7 @@ def _check(site: ReplicatedSite, clients: list[Client]) -> list[tuple[str, bool,
         bad = [f"{one.path} {one.text}" for one in results if one.finding is not Finding.EQUAL]
         name = f"verify on {mirror.root.name}"
         rows.append((name, bool(results) and not bad, "; ".join(bad) or f"{len(results)} equal"))
-    # Without the relay: the command reads.
+    # The command only reads, so the relay is not needed.
     hgrc = site.hgrc("check", LOGGED + "[hgfleet]\npushlog = yes\n")
     bad = []
     for client in clients:

@@ -54,7 +54,7 @@ ON_A_PRIMARY: Final = (
     "replication-wait = {wait}\nfences = {terms}/fences\n"
 )
 DURABLE_NO: Final = "durable = no\n"
-"""Behind the section hgfleet of a configuration: acknowledged before the disk has it."""
+"""Appended to the section hgfleet of a configuration: acknowledge before the disk has the push."""
 
 ON_A_MIRROR: Final = LOGGED + "[hgfleet]\npushlog = yes\nreplica-of = hg1\n"
 OWN: Final = "[hgfleet]\npath = {path}\nread = public\npush = all\n"
@@ -148,7 +148,7 @@ class ReplicatedSite:
             host.identify_all(named)
 
     def declare_recorded(self, count: int) -> None:
-        """Make many repositories with one record each, the same on all hosts and published."""
+        """Make many repositories with a published record each, the same on all hosts."""
         model = self.primary.create("model") / ".hg"
         requirements = (model / "requires").read_bytes(), (model / "store/requires").read_bytes()
         names = [f"team{number % 100}/repository{number}" for number in range(count)]
@@ -183,7 +183,7 @@ class ReplicatedSite:
     # -- processes -------------------------------------------------------------------------------
 
     def start_relay(self) -> None:
-        """Start the relay; returns when sessions can wake it."""
+        """Start the relay; return when sessions can wake it."""
         self.wake.unlink(missing_ok=True)
         with self.relay_log.open("ab") as log:
             self.relay = subprocess.Popen(
@@ -206,7 +206,7 @@ class ReplicatedSite:
             self.relay = None
 
     def start(self) -> None:
-        """Start relay and appliers; returns when pushes wait for every mirror."""
+        """Start relay and appliers; return when pushes wait for every mirror."""
         self.start_relay()
         for applier in self.appliers:
             applier.start()
@@ -248,10 +248,10 @@ class ReplicatedSite:
         hgrc: Path | None = None,
         program: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Push one changeset; return how it ended, its output in one.
+        """Push a changeset; return its result, with stdout and stderr merged.
 
-        The real hg runs at both ends. With `program`, that hg serves, and the client is a fork
-        that costs the machine little (`testing/support/prefork.py`).
+        The real hg runs at both ends. With `program`, this hg serves, and the client is a cheap
+        fork (`testing/support/prefork.py`).
         """
         environment = self.client_environment()
         export = (
@@ -281,7 +281,7 @@ def _as_json(settings: Settings) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process and all below it."""
+    """Return the processor time of a process and all its descendants."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     spent = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     for task in Path(f"/proc/{pid}/task").iterdir():

@@ -3,9 +3,9 @@
     python -m testing.bench.repos DESTINATION --changesets 2000 --seed 1
     python -m testing.bench.repos --kept --changesets 100000       # says where; made once
 
-A history that makes servers work: a tree of files in folders, edits of several sizes, topic
-branches that are merged back, named branches, tags, bookmarks. No working copy, no subprocess; it
-slows down as history grows: 48,000 changesets took ten minutes on a busy machine.
+The history is realistic work for servers: a tree of files in folders, edits of several sizes, topic
+branches that are merged back, named branches, tags, bookmarks. It needs no working copy and no
+subprocess. It slows down as history grows: 48,000 changesets took ten minutes on a busy machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORDS: Final = (
 )
 # fmt: on
 START: Final = 1_577_836_800
-"""2020-01-01 00:00 UTC; each changeset is some minutes younger than the one before (seconds)."""
+"""2020-01-01 00:00 UTC, in seconds; each changeset is some minutes younger than the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ KEPT: Final = Path(__file__).resolve().parents[2] / ".cache/bench"
 
 
 def kept(size: Size, seed: int = 1, formats: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """Return such a repository from the cache; it is made if it is not there. Do not change it.
+    """Return such a repository from the cache; make it if it is missing.
 
-    100,000 changesets take some minutes. The name has a hash of this program, since that decides
-    about the content.
+    Callers must not change it. 100,000 changesets take some minutes. The name contains a hash of
+    this program, since the program determines the content.
     """
     shape = f"{size}{seed}{sorted(formats.items())}".encode() + Path(__file__).read_bytes()
     place = KEPT / f"{size.changesets}-{hashlib.sha256(shape).hexdigest()[:12]}"
@@ -100,7 +100,7 @@ def kept(size: Size, seed: int = 1, formats: Mapping[str, str] = MappingProxyTyp
 
 
 def append(destination: Path, changesets: int, seed: int) -> str:
-    """Commit some more onto the tip of a repository made before; return the new tip."""
+    """Commit more changesets onto the tip of an existing repository; return the new tip."""
     repository = hg.repository(ui_module.ui.load(), bytes(destination))
     history = _History(repository, Size(changesets=changesets), random.Random(seed))
     return history.grow(repository[b"tip"].node())
@@ -149,7 +149,7 @@ class _History:
         return tip.hex()
 
     def _topic(self, base: bytes) -> tuple[bytes, int]:
-        """Two to four changesets beside the main line, then a merge."""
+        """Two to four changesets next to the main line, then a merge."""
         length = self._chance.randint(2, 4)
         folder = b"topics/%04d/" % self._made
         touched: dict[bytes, list[bytes]] = {}
@@ -242,7 +242,7 @@ class _History:
 
 
 def main() -> None:
-    """Make one repository and say how long it took."""
+    """Make a repository and print how long it took."""
     parser = argparse.ArgumentParser(description="make a repository with a made-up history")
     parser.add_argument("destination", type=Path, nargs="?")
     parser.add_argument("--kept", action="store_true", help="in the cache of this checkout")

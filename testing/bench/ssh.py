@@ -12,11 +12,10 @@ same repository, with the same key exchange and host key. The difference is the 
 | plain, PAM | the same with `UsePAM yes`, as Debian has it | the same |
 | service | the directory is asked, twice a login | hgfleet-shell, hg with the service's hgrc |
 
-The sides take turns, so that a busy machine hurts all. `seconds` are the time that a person waits,
+The sides take turns, so that a busy machine hurts all. `seconds` is the time that a person waits,
 client included; `CPU` is the time that the kernel counted for the sshd's control group on the host.
-Then one session after another is taken apart by the output of `ssh -v`, and the lookup by its log.
-
-Bar: the median of the service is at most 1.25 times that of plain.
+Then the phases of sessions are measured by the output of `ssh -v`, and lookups by their log. Bar:
+the median of the service is at most 1.25 times the median of plain.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ SERVICE: Final = "service"
 PLAIN: Final = "plain"
 PORTS: Final = {PLAIN: 22001, "plain, PAM": 22002}
 
-# Debian's sshd_config, with the crypto of the service and with one static key alone.
+# Debian's sshd_config, with the crypto of the service and only a static key.
 CONFIG: Final = """\
 Port {port}
 PidFile none
@@ -82,7 +81,7 @@ PHASES: Final = (
 
 @dataclass(frozen=True)
 class Side:
-    """One sshd: where it listens, which unit it is, how hg is asked for there."""
+    """An sshd: its port, its unit, and the command and path of hg there."""
 
     name: str
     port: int
@@ -98,7 +97,7 @@ class Side:
 
 @contextlib.contextmanager
 def plain_servers(host: Host, key: str) -> Iterator[None]:
-    """Run the plain sshd beside the service, behind open ports, until the block ends."""
+    """Run the plain sshd next to the service, with open ports, until the block ends."""
     service = host.shell("cat /etc/hgfleet/sshd_config").splitlines()
     same = "\n".join(line for line in service if line.split(" ")[0] in SAME)
     host.shell(f"install -d -m 755 {FOLDER}")
@@ -119,13 +118,13 @@ def plain_servers(host: Host, key: str) -> Iterator[None]:
 
 
 def write(host: Host, path: str, text: str) -> None:
-    """Write a file of the host that every user may read."""
+    """Write a file on the host that every user may read."""
     host.run("sh", "-ec", f"cat >{path} && chmod 644 {path}", stdin=text).ok()
 
 
 @dataclass(frozen=True)
 class Client:
-    """How one person's hg and ssh are run against any of the sides."""
+    """The hg and ssh of a person, for any of the sides."""
 
     address: str
     ssh: Sequence[str]
@@ -143,7 +142,7 @@ class Client:
         return found[0], done.seconds
 
     def phases(self, side: Side, repository: str) -> dict[str, float]:
-        """Return the milliseconds that each part of one session took, as the client saw it."""
+        """Return the milliseconds of each part of a session, as the client saw it."""
         path = shlex.quote(f"{side.path}{repository}")
         words = [*self.ssh, "-v", "-p", str(side.port), f"hg@{self.address}"]
         words.append(f"{side.remote} -R {path} serve --stdio")
@@ -182,7 +181,7 @@ def quantile(values: Sequence[float], part: int) -> float:
 
 
 def lookups(host: Host, cursor: str) -> list[float]:
-    """Return the seconds that each lookup since took, by its own log."""
+    """Return the seconds of each lookup since a place in the journal, by its log."""
     lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
     return [float(m[1]) for line in lines if (m := re.search(r"\bseconds=([0-9.]+)", line))]
 
@@ -223,7 +222,7 @@ def report(client: Client, host: Host, sides: Sequence[Side], options: argparse.
     said: set[str] = set()
     cursor = host.journal_cursor()
     for number in range(options.runs):
-        # Another order each time, so that no side always runs after the same neighbour.
+        # The order differs each time, so that no side always runs after the same side.
         for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
             before = side.cpu(host)
             node, took = client.identify(side, options.repository)

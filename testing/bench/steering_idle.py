@@ -5,9 +5,8 @@
     python -m testing.bench.steering_idle --rounds 40 --interval 3
 
 The store of the bench is a process of its own, so that only the prober's time counts. Rounds follow
-one another without a pause; the share of a processor is that of rounds every `--interval` seconds.
-
-Bars: 1 % of a processor with 60 objects, 0.3 s for one round with 30,000.
+each other without a pause; the share of a processor is computed for rounds every `--interval`
+seconds. Bars: 1 % of a processor with 60 objects, 0.3 s for a round with 30,000.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def serve(objects: int, pipe: Connection) -> None:
 
 
 def publish(folder: Path, url: str, sha256: str, objects: int) -> None:
-    """Write the manifests of all objects, some in each."""
+    """Write manifests for all objects, each with a few."""
     for first in range(0, objects, A_MANIFEST):
         keys = range(first, min(objects, first + A_MANIFEST))
         entries = [Entry(f"{url}/{key}", "zstd-v2", sha256, len(CONTENT), 3, NOW) for key in keys]

@@ -5,8 +5,8 @@
     python -m testing.bench.storage --repository PATH        # a copy of a real one
 
 Makes a repository as Mercurial made them before 2016, upgrades a copy by `hgfleet storage upgrade`
-and another one by `hg debugupgraderepo --run`, and prints the table of the first, both times, and
-for how long either of them blocked pushes.
+and another copy by `hg debugupgraderepo --run`. It prints the table of the first upgrade, both
+times, and for how long each upgrade blocked pushes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pinned_store = {ROOT}/hgext/pinned_store.py
 
 
 def by_core(fleet: Fleet, name: str) -> float:
-    """Let Mercurial itself do it, recomputing deltas as ours does; return the seconds."""
+    """Let Mercurial itself upgrade, recomputing deltas as hgfleet does; return the seconds."""
     started = time.perf_counter()
     subprocess.run(
         [

@@ -2,11 +2,11 @@
 
     python -m testing.bench.streams [--changesets 20000] [--rounds 3]
 
-One worker of gunicorn serves a made-up repository. A client takes the answer of `getbundle` as it
-comes, and drops it: a clone, a clone of a client that has the first changeset, and a pull of
+A single worker of gunicorn serves a made-up repository. A client takes the answer of `getbundle` as
+it comes, and drops it: a clone, a clone of a client that has the first changeset, and a pull of
 nothing. The figures are medians of the rounds: processor time of all processes, and seconds until
-the last byte. The memory is the largest private one (RssAnon) of all rounds, of the worker and of
-its largest other process.
+the last byte. The memory is the largest private memory (RssAnon) in all rounds, of the worker and
+of its largest other process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CAPABILITIES: Final = "bundlecaps=HG20%2Cbundle2%3DHG20%250Achangegroup%253D02"
 
 
 class Figures(NamedTuple):
-    """Of one answer: processor time and seconds, bytes, and private memory in bytes."""
+    """Figures of an answer: processor time and seconds, bytes, and private memory in bytes."""
 
     cpu: float
     seconds: float
@@ -54,7 +54,7 @@ class Figures(NamedTuple):
 
 
 def _private(pid: int) -> int:
-    """Return the private memory of a process in bytes; 0 for one that has ended."""
+    """Return the private memory of a process in bytes; 0 if the process has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -108,7 +108,7 @@ class Watch:
 
 
 def ask(port: int, worker: int, arguments: str) -> Figures:
-    """Take one answer; return its figures."""
+    """Receive an answer; return its figures."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=3600)
     more = {"X-HgArg-1": f"{CAPABILITIES}&{arguments}", "X-HgProto-1": "0.1 0.2 comp=zstd"}
     size = 0

@@ -1,12 +1,12 @@
-"""The web part against Mercurial's own hgwebdir, under the same WSGI server, in one run.
+"""The web part against Mercurial's own hgwebdir, under the same WSGI server, in the same run.
 
     python -m testing.bench.web                      # made-up repository, both sides, the bars
     python -m testing.bench.web --url https://127.0.0.1:8443/hgfleet --ca ca.pem   # a running site
 
 Both sides get the same gunicorn command line, the same unix socket, the same configuration of
 Mercurial and the same clients: processes that write requests to sockets and read the answers. Each
-measurement starts a new server and counts from the first request on; an answer other than the right
-one with status 200 fails the run. Sides take turns, so that a busy machine hurts both.
+measurement starts a new server and counts from the first request on; any answer but the right bytes
+with status 200 fails the run. Sides take turns, so that a busy machine hurts both.
 
 Bars: `cmd=heads` 10 times and `json-log` twice as many requests a second as hgwebdir.
 """
@@ -38,7 +38,7 @@ TARGETS: Final = {"heads": "?cmd=heads", "json-log": "/json-log"}
 REPOSITORY: Final = "bench/main"
 STARTUP_S: Final = 30
 
-# The settings of a host's /etc/hgfleet/hgrc on which speed could depend.
+# The settings of a host's /etc/hgfleet/hgrc that could affect speed.
 HGRC: Final = """
 [extensions]
 clonebundles =
@@ -211,7 +211,7 @@ def report(rates: dict[tuple[str, str], list[float]], totals: dict[tuple[str, st
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Measure a running site, given the URL of one of its repositories."""
+    """Measure a running site, given the URL of a repository."""
     url = urlsplit(options.url)
     if url.hostname not in ("localhost", "127.0.0.1"):
         print("load goes to this machine only: https://127.0.0.1:PORT/...", file=sys.stderr)
