@@ -51,9 +51,9 @@ def make_folders(above: Path, folder: Path) -> None:
     if not folder.exists():
         make_folders(above, folder.parent)
         folder.mkdir()
-        found = above.stat()
-        os.chown(folder, found.st_uid, found.st_gid)
-        folder.chmod(found.st_mode & 0o7777)
+        stat = above.stat()
+        os.chown(folder, stat.st_uid, stat.st_gid)
+        folder.chmod(stat.st_mode & 0o7777)
 
 
 def strip_registry(file: Path) -> dict[str, Any]:
@@ -134,12 +134,12 @@ def main(root: Path = ROOT) -> dict[str, str]:
         **{path: entry.get("identity") for path, entry in before["repositories"].items()},
         **{path: before.get("identities", {}).get(path) for path in declared},
     }
-    found = {path: own for path, own in sorted(named.items()) if own}
-    for path, own in found.items():
+    identities = {path: own for path, own in sorted(named.items()) if own}
+    for path, own in identities.items():
         strip_repository(root, path, own)
     for file in root.glob("var/lib/*/positions.sqlite"):
-        strip_positions(file, {own: path for path, own in found.items()})
-    return found
+        strip_positions(file, {own: path for path, own in identities.items()})
+    return identities
 
 
 if __name__ == "__main__":

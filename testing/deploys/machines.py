@@ -65,15 +65,15 @@ class Machines:
 
     def prepare(self, hosts: Iterable[str], public_key: str) -> dict[str, str]:
         """Create the account with a public key; return the public host key of each machine."""
-        found = {}
+        keys = {}
         for host in hosts:
             said = run(
                 ["docker", "exec", "--interactive", self.container(host), "sh", "-ec", PREPARE],
                 what=f"Preparing {host}",
                 stdin=public_key.encode(),
             )
-            found[host] = " ".join(said.splitlines()[-1].split()[:2])
-        return found
+            keys[host] = " ".join(said.splitlines()[-1].split()[:2])
+        return keys
 
     def started(self) -> list[str]:
         """Return the hosts that have a machine, even if the inventory no longer names them."""

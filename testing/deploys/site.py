@@ -309,9 +309,9 @@ class Site:
         variables = self.read(file)
         person = {"name": name, "full_name": name.title(), "mail": f"{name}@example.org"}
         variables["directory_people"].append({**person, "keys": [self.make_key(name)]})
-        for found in variables["directory_groups"]:
-            if found["name"] == group:
-                found["members"].append(name)
+        for entry in variables["directory_groups"]:
+            if entry["name"] == group:
+                entry["members"].append(name)
         self.write(file, variables)
 
     def add_repository(self, path: str) -> None:
@@ -323,9 +323,9 @@ SERVICES: Final = ("hgfleet-", "nginx", "haproxy", "slapd", "ssh.", "nats")
 
 
 def _running(shown: str) -> set[str]:
-    found = set()
+    running = set()
     for block in shown.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if values.get("ActiveState") == "active" and values.get("Type") != "oneshot":
-            found.add(f"{values['Id']} since {values['ActiveEnterTimestamp']}")
-    return {line for line in found if line.startswith(SERVICES)}
+            running.add(f"{values['Id']} since {values['ActiveEnterTimestamp']}")
+    return {line for line in running if line.startswith(SERVICES)}

@@ -152,9 +152,9 @@ def test_each_host_has_the_release_and_each_mirror_is_equal(
 def test_repositories_get_the_identities_of_their_push_logs(
     site: Site, service: Cluster, before: Mapping[str, str]
 ) -> None:
-    found = registry(site)
-    given = {path: entry["identity"] for path, entry in found["repositories"].items()}
-    given |= found["identities"]
+    entries = registry(site)
+    given = {path: entry["identity"] for path, entry in entries["repositories"].items()}
+    given |= entries["identities"]
     # Nothing identifies the repository without a push log, so it gets another identity.
     for path in (PUBLIC, PRIVATE):
         assert given[path] == before[path]
@@ -177,7 +177,7 @@ def test_entries_and_tokens_are_bound_to_their_people(site: Site) -> None:
     def is_bound() -> bool:
         entries = registry(site)["repositories"].values()
         tokens = json.loads(site.on(primary, f"cat {TOKENS}"))
-        return all(one.get("owner_id") for one in entries) and bool(tokens.get("owner_ids"))
+        return all(entry.get("owner_id") for entry in entries) and bool(tokens.get("owner_ids"))
 
     wait_until("entries and tokens are bound", is_bound, SECONDS)
     said = site.on(primary, "hgfleet owners")

@@ -93,8 +93,8 @@ def without_traces(site: Site, wrong: Wrong) -> Iterator[None]:
 
     def traces() -> dict[str, set[str]]:
         with ThreadPoolExecutor() as pool:
-            found = pool.map(lambda host: set(site.on(host, TRACES).splitlines()), hosts)
-            return {"the controller": _files(site.folder), **dict(zip(hosts, found, strict=True))}
+            listed = pool.map(lambda host: set(site.on(host, TRACES).splitlines()), hosts)
+            return {"the controller": _files(site.folder), **dict(zip(hosts, listed, strict=True))}
 
     before = traces()
     yield

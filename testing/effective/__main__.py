@@ -9,12 +9,12 @@ from testing.effective.reading import FOLDER, pages
 
 def main() -> None:
     """Write every page, and remove pages that no host has any more."""
-    found = pages(Cluster(environment()))
+    texts = pages(Cluster(environment()))
     for path in FOLDER.glob("*.txt"):
         path.unlink()
-    for name, text in found.items():
+    for name, text in texts.items():
         (FOLDER / name).write_text(text)
-    print(f"{len(found)} pages in {FOLDER}")
+    print(f"{len(texts)} pages in {FOLDER}")
 
 
 if __name__ == "__main__":

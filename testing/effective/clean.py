@@ -22,17 +22,19 @@ _ENGINE_TABLES: Final = ("ip nat", "ip6 nat")
 
 def ldif(text: str) -> str:
     """Return entries without their histories, and Debian's schemas by their names only."""
-    found = []
+    entries = []
     for entry in _RUN.sub("", text).strip().split("\n\n"):
         name, *attributes = _CREDENTIALS.sub(r"\1\2<secret>", entry).splitlines()
         # Attributes stand in the order in which they were written, which differs after an upgrade.
-        found.append("\n".join([name, *([] if _DEBIAN_SCHEMA.match(name) else sorted(attributes))]))
-    return "\n\n".join(found)
+        entries.append(
+            "\n".join([name, *([] if _DEBIAN_SCHEMA.match(name) else sorted(attributes))])
+        )
+    return "\n\n".join(entries)
 
 
 def own_tables(text: str) -> str:
     """Return the tables of a ruleset that are not the container engine's."""
-    tables = [found[0].strip() for found in _TABLE.finditer(text) if found[1] not in _ENGINE_TABLES]
+    tables = [table[0].strip() for table in _TABLE.finditer(text) if table[1] not in _ENGINE_TABLES]
     return "\n".join(tables)
 
 
@@ -40,7 +42,9 @@ def differing_sections(text: str) -> str:
     """Return the first section, and the lines of further sections that the first does not have."""
     first, *further = text.strip().split("\n\n")
     same = set(first.splitlines())
-    cut = ["\n".join(line for line in one.splitlines() if line not in same) for one in further]
+    cut = [
+        "\n".join(line for line in section.splitlines() if line not in same) for section in further
+    ]
     return "\n\n".join([first, *cut])
 
 

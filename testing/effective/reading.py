@@ -25,23 +25,23 @@ AT_ONCE: Final = 4
 
 def values(env: Mapping[str, str], state: Path) -> dict[str, str]:
     """Return names for the values of a cluster: its network, its ports and its secrets."""
-    found = {env["HGFLEET_CLUSTER_NETWORK"]: "network", env["HGFLEET_CLUSTER_NAME"]: "cluster"}
+    names = {env["HGFLEET_CLUSTER_NETWORK"]: "network", env["HGFLEET_CLUSTER_NAME"]: "cluster"}
     for name, value in env.items():
         if name.endswith("_PORT"):
-            found[f"127.0.0.1:{value}"] = f"published {name}"
+            names[f"127.0.0.1:{value}"] = f"published {name}"
         elif name.endswith("_URL"):
-            found.setdefault(urlsplit(value).netloc, f"published {name}")
+            names.setdefault(urlsplit(value).netloc, f"published {name}")
     for path in (*(state / "secrets").glob("*"), *(state / "passwords").glob("*")):
         if words := path.read_text().split():
-            found[words[0]] = f"secret {path.name}"
-    return found
+            names[words[0]] = f"secret {path.name}"
+    return names
 
 
 def members(inventory: Mapping[str, Any], group: str) -> Iterator[str]:
     """Yield the hosts of a group and of its children."""
-    found = inventory.get(group, {})
-    yield from found.get("hosts", ())
-    for child in found.get("children", ()):
+    content = inventory.get(group, {})
+    yield from content.get("hosts", ())
+    for child in content.get("children", ()):
         yield from members(inventory, child)
 
 
@@ -52,8 +52,8 @@ def pages(cluster: Cluster) -> dict[str, str]:
     told = cluster.inventory["_meta"]["hostvars"]
     asked = [
         (part, name)
-        for part, one in PARTS.items()
-        for name in sorted(set(members(cluster.inventory, one.group)))
+        for part, source in PARTS.items()
+        for name in sorted(set(members(cluster.inventory, source.group)))
     ]
 
     def ask(pair: tuple[str, str]) -> str:
@@ -80,8 +80,10 @@ def shared(texts: Mapping[tuple[str, str], str], addresses: Mapping[str, str]) -
 def sections(part: str, text: str) -> list[Text]:
     """Return the sections of a part; lines before the first heading have the name of the part."""
     first, *others = re.split(r"(?m)^=== (?=\S)", text)
-    found = [(part, first)] if first.strip() else []
-    found += [(heading, body) for heading, _, body in (one.partition("\n") for one in others)]
+    headed = [(part, first)] if first.strip() else []
+    headed += [
+        (heading, body) for heading, _, body in (section.partition("\n") for section in others)
+    ]
     return [
-        Text(body.strip("\n"), f"=== {heading}", heading.split()[-1]) for heading, body in found
+        Text(body.strip("\n"), f"=== {heading}", heading.split()[-1]) for heading, body in headed
     ]

@@ -30,10 +30,10 @@ _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 def seconds(duration: str) -> int:
     """Return the seconds of a duration in Prometheus' notation; ValueError for any other text."""
-    found = _DURATION.fullmatch(duration)
-    if not duration or found is None:
+    match = _DURATION.fullmatch(duration)
+    if not duration or match is None:
         raise ValueError(f"got {duration!r}, expected a duration such as 1h30m")
-    days, hours, minutes, rest = (int(number or 0) for number in found.groups())
+    days, hours, minutes, rest = (int(number or 0) for number in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
@@ -63,8 +63,8 @@ def watching(config: Mapping[str, Any], rules: str) -> dict[str, Any]:
     changed["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [ALERTMANAGER]}]}]}
     for job in changed["scrape_configs"]:
         if job["job_name"] == "alertmanager":
-            for one in job["static_configs"]:
-                one["targets"] = [ALERTMANAGER]
+            for static in job["static_configs"]:
+                static["targets"] = [ALERTMANAGER]
     return changed
 
 
@@ -85,9 +85,9 @@ def instance(config: Mapping[str, Any], host: str) -> str:
     """Return the address at which Prometheus reads the metrics of a host."""
     for job in config["scrape_configs"]:
         if job["job_name"] == "hosts":
-            for one in job["static_configs"]:
-                if one["labels"]["host"] == host:
-                    return str(one["targets"][0])
+            for static in job["static_configs"]:
+                if static["labels"]["host"] == host:
+                    return str(static["targets"][0])
     raise ValueError(f"no target of the job hosts has the label host={host}")
 
 

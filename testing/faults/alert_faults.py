@@ -121,8 +121,8 @@ def together(*faults: Fault) -> Fault:
     @contextmanager
     def fault(scene: Scene, host: Host) -> Iterator[None]:
         with ExitStack() as stack:
-            for one in faults:
-                stack.enter_context(one(scene, host))
+            for part in faults:
+                stack.enter_context(part(scene, host))
             yield
 
     return fault

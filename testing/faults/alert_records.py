@@ -71,18 +71,18 @@ def no_backup(_found: Data, _now: float) -> Data:
 def late_drills(found: Data, now: float) -> Data:
     """Drills from long ago, none of which restored its backup."""
     late = {"time": now - 51 * HOUR, "error": "the restored repository differs"}
-    return {path: one | late for path, one in found.items()}
+    return {path: drill | late for path, drill in found.items()}
 
 
 def late_checks(found: Data, now: float) -> Data:
     """Checks of packs from long ago, with a corrupt pack, and packs that no check has read."""
     late = {"time": now - 51 * HOUR, "since": now - 31 * DAY, "read": {}, "broken": ["0" * 64]}
-    return {host: one | late for host, one in found.items()}
+    return {host: check | late for host, check in found.items()}
 
 
 def refused_prune(found: Data, _now: float) -> Data:
     """Refused prunes: snapshots of each host are later than the clock."""
-    return {host: one | {"refused": "got 48 snapshots later"} for host, one in found.items()}
+    return {host: prune | {"refused": "got 48 snapshots later"} for host, prune in found.items()}
 
 
 def late_probe(found: Data, now: float) -> Data:

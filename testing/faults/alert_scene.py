@@ -20,8 +20,12 @@ SECONDS: Final = 120
 
 def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None:
     """Have hosts write their metrics now instead of within 15 s."""
-    places = {place for one in provocations for place in (one.place, *(s.place for s in one.shown))}
-    hung = {one.place for one in provocations if one.fault is hung_host}
+    places = {
+        place
+        for provocation in provocations
+        for place in (provocation.place, *(s.place for s in provocation.shown))
+    }
+    hung = {provocation.place for provocation in provocations if provocation.fault is hung_host}
     for place in sorted(places - hung - {Place.NONE}):
         host = host_of(cluster, place)
         # Where the service is stopped, missing metrics are the fault.
@@ -31,15 +35,15 @@ def write_metrics(cluster: Cluster, provocations: Sequence[Provocation]) -> None
 
 def matches(active: Sequence[Mapping[str, str]], wanted: Mapping[str, str], *states: str) -> bool:
     """Tell whether an alert with these labels is in any of these states."""
-    return any(one["state"] in states and wanted.items() <= one.items() for one in active)
+    return any(alert["state"] in states and wanted.items() <= alert.items() for alert in active)
 
 
 def sees(scene: Scene, wanted: Sequence[Mapping[str, str]], *, firing: bool) -> bool:
     """Tell whether all alerts fire, or all are inactive; an error names the exceptions."""
     active = scene.watch.alerts()
     if firing:
-        wrong = [one for one in wanted if not matches(active, one, "firing")]
+        wrong = [labels for labels in wanted if not matches(active, labels, "firing")]
     else:
-        wrong = [one for one in wanted if matches(active, one, "firing", "pending")]
+        wrong = [labels for labels in wanted if matches(active, labels, "firing", "pending")]
     assert not wrong, f"{len(wrong)} of {len(wanted)} do not: {wrong}"
     return True

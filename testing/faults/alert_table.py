@@ -381,4 +381,4 @@ NOT_PROVOKED: Final[Mapping[str, str]] = {}
 
 def provoked() -> list[str]:
     """Return the names of the provoked alerts, once for each set of labels."""
-    return [shown.alert for one in TABLE for shown in one.shown]
+    return [shown.alert for provocation in TABLE for shown in provocation.shown]

@@ -68,14 +68,16 @@ class Watch:
 
     def alerts(self) -> list[Mapping[str, str]]:
         """Return the labels of each alert that is pending or firing, and `state` with its state."""
-        return [one["labels"] | {"state": one["state"]} for one in self.ask("alerts")["alerts"]]
+        return [
+            alert["labels"] | {"state": alert["state"]} for alert in self.ask("alerts")["alerts"]
+        ]
 
     def delivered(self) -> set[str]:
         """Return the names of the alerts that the second Alertmanager has from this Prometheus."""
         address = f"http://{alert_config.ALERTMANAGER}"
         ask = ("amtool", "--alertmanager.url", address, "alert", "--output=json")
         listed = json.loads(self.host.run(*ask).ok().stdout)
-        return {one["labels"]["alertname"] for one in listed}
+        return {alert["labels"]["alertname"] for alert in listed}
 
     def forget(self, selector: str) -> None:
         """Delete the samples of series up to now, as if the windows that read them had passed."""
@@ -98,14 +100,18 @@ class Watch:
         """Return when the last target was scraped; an error while a target has not answered yet."""
         targets = self.ask("targets", state="active")["activeTargets"]
         assert targets
-        waiting = [(one["scrapeUrl"], one["lastError"]) for one in targets if one["health"] != "up"]
+        waiting = [
+            (target["scrapeUrl"], target["lastError"])
+            for target in targets
+            if target["health"] != "up"
+        ]
         assert not waiting, waiting
-        return str(max(one["lastScrape"] for one in targets))
+        return str(max(target["lastScrape"] for target in targets))
 
     def has_evaluated(self, since: str) -> bool:
         """Whether each rule was evaluated after a moment."""
         groups = self.ask("rules")["groups"]
-        return bool(groups) and all(one["lastEvaluation"] > since for one in groups)
+        return bool(groups) and all(group["lastEvaluation"] > since for group in groups)
 
 
 @contextmanager
@@ -126,12 +132,12 @@ def watch(host: Host, history: Iterable[str] = ()) -> Iterator[Watch]:
             load = "promtool tsdb create-blocks-from openmetrics"
             host.shell(f"{load} {FOLDER}/history {FOLDER}/data")
         host.shell(f"chown -R prometheus: {FOLDER}")
-        found = Watch(host)
-        found.start_receiver()
+        watching = Watch(host)
+        watching.start_receiver()
         _start(host)
-        last = wait_until("the second Prometheus reads all", found.last_read, SECONDS_TO_START)
-        wait_until("it evaluates all", lambda: found.has_evaluated(last), SECONDS_TO_START)
-        yield found
+        last = wait_until("the second Prometheus reads all", watching.last_read, SECONDS_TO_START)
+        wait_until("it evaluates all", lambda: watching.has_evaluated(last), SECONDS_TO_START)
+        yield watching
     finally:
         _remove(host)
 

@@ -98,8 +98,8 @@ class Reader:
         """Wait until so many reads that began after a moment have succeeded."""
 
         def succeeded() -> bool:
-            found = [began for began in self.begun if began >= since]
-            assert len(found) >= count, f"{len(found)} reads, failed: {self.failed[-3:]}"
+            reads = [began for began in self.begun if began >= since]
+            assert len(reads) >= count, f"{len(reads)} reads, failed: {self.failed[-3:]}"
             return True
 
         wait_until("reads succeed", succeeded, SECONDS)

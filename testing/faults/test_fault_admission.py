@@ -53,7 +53,9 @@ def costly(cluster: Cluster, logins: Turns, tmp_path_factory: pytest.TempPathFac
 def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
     """Neither stores nor their caches serve anything, and clients are offered no bundles."""
     both = (costly, ON_DISK)
-    wait_until("there are bundles", lambda: all(cluster.manifest_of_all(one) for one in both))
+    wait_until(
+        "there are bundles", lambda: all(cluster.manifest_of_all(repository) for repository in both)
+    )
     with ExitStack() as stack:
         faults = Faults(cluster, stack)
         for group, unit in (("cdn", "hgfleet-cdn"), ("objectstore", "hgfleet-objectstore")):
@@ -61,7 +63,7 @@ def no_store(cluster: Cluster, costly: str) -> Iterator[None]:
                 faults.stop_unit(store, f"{unit}.service")
         wait_until(
             "clients are told of nothing",
-            lambda: not any(cluster.manifest_of_all(one) for one in both),
+            lambda: not any(cluster.manifest_of_all(repository) for repository in both),
             15,
         )
         yield
@@ -94,8 +96,8 @@ def test_without_any_store_all_clones_succeed_in_turn(
     heads = cluster.remote_heads(costly)
     for place, result in results:
         assert "clone bundle" not in result.ok().output
-        found = alice.hg("-R", str(place), "log", "-r", "head()", "-T", "{node}\n").ok()
-        assert set(found.stdout.split()) == heads
+        shown = alice.hg("-R", str(place), "log", "-r", "head()", "-T", "{node}\n").ok()
+        assert set(shown.stdout.split()) == heads
     lines = host.journal_after(cursor)
     assert 1 <= most_clones_at_once(lines) <= SLOTS, "\n".join(lines)
     assert any("waiting for a slot" in result.output for _, result in results)

@@ -35,14 +35,14 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
 
 
 def test_alerts_of_connections_and_of_records_reach_the_alertmanager(scene: Scene) -> None:
-    wanted = [shown.wanted(scene.cluster) for one in CHOSEN for shown in one.shown]
-    names = {one["alertname"] for one in wanted}
+    wanted = [shown.wanted(scene.cluster) for provocation in CHOSEN for shown in provocation.shown]
+    names = {labels["alertname"] for labels in wanted}
     wait_until("the alerts are quiet", lambda: sees(scene, wanted, firing=False), SECONDS)
     assert not names & scene.watch.delivered()
 
     with ExitStack() as stack:
-        for one in CHOSEN:
-            stack.enter_context(one.fault(scene, host_of(scene.cluster, one.place)))
+        for provocation in CHOSEN:
+            stack.enter_context(provocation.fault(scene, host_of(scene.cluster, provocation.place)))
         write_metrics(scene.cluster, CHOSEN)
         wait_until("the alerts fire", lambda: sees(scene, wanted, firing=True), SECONDS, 1)
         wait_until("Alertmanager has them", lambda: names <= scene.watch.delivered(), SECONDS, 1)

@@ -116,8 +116,8 @@ def history_of_disk(monitor: Host, host: Host) -> Iterator[str]:
 @pytest.mark.parametrize("wave", sorted({one.wave for one in TABLE}))
 def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: int) -> None:
     cluster = scene.cluster
-    chosen = [one for one in TABLE if one.wave == wave]
-    wanted = [shown.wanted(cluster) for one in chosen for shown in one.shown]
+    chosen = [provocation for provocation in TABLE if provocation.wave == wave]
+    wanted = [shown.wanted(cluster) for provocation in chosen for shown in provocation.shown]
 
     next_pass = time.monotonic()
 
@@ -125,14 +125,14 @@ def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: 
         nonlocal next_pass
         if time.monotonic() >= next_pass:
             next_pass = time.monotonic() + PASS_SECONDS
-            for series in filter(None, (one.passes for one in chosen)):
+            for series in filter(None, (provocation.passes for provocation in chosen)):
                 scene.watch.forget(series)
         return sees(scene, wanted, firing=False)
 
     wait_until("the alerts are quiet", lambda: sees(scene, wanted, firing=False), SECONDS)
     with ExitStack() as stack:
-        for one in chosen:
-            stack.enter_context(one.fault(scene, host_of(cluster, one.place)))
+        for provocation in chosen:
+            stack.enter_context(provocation.fault(scene, host_of(cluster, provocation.place)))
         write_metrics(cluster, chosen)
         wait_until("the alerts fire", lambda: sees(scene, wanted, firing=True), SECONDS, 1)
     # The next clone of the probes brings the status page up to date.

@@ -33,16 +33,16 @@ SKEWS: Final = ["-1d", "-1h", "+1h", "+1d", "+10y"]
 @pytest.fixture(scope="module")
 def host(cluster: Cluster, client_host: Host) -> Iterator[Host]:
     """The SSH host, with the library that tells programs another time."""
-    found = cluster.first("ssh")
+    primary = cluster.first("ssh")
     library = client_host.shell("ls /usr/lib/*/faketime/libfaketime.so.1").strip()
-    found.shell(f"install -d -m 755 {FOLDER}")
+    primary.shell(f"install -d -m 755 {FOLDER}")
     read = ["docker", "exec", client_host.container, "cat", library]
     content = subprocess.run(read, capture_output=True, check=True).stdout
-    write = ["docker", "exec", "--interactive", found.container, "sh", "-ec"]
+    write = ["docker", "exec", "--interactive", primary.container, "sh", "-ec"]
     write.append(f"cat >{FOLDER}/libfaketime.so.1; chmod 644 {FOLDER}/libfaketime.so.1")
     subprocess.run(write, input=content, check=True)
-    yield found
-    found.shell(f"rm -r {FOLDER}")
+    yield primary
+    primary.shell(f"rm -r {FOLDER}")
 
 
 def at(host: Host, skew: str, *command: str, user: str = "root") -> Result:

@@ -43,13 +43,13 @@ def lookups(host: Host, cursor: str, key: Path) -> list[dict[str, str]]:
     """Return the fields of each lookup of a key since a place in the journal."""
     lines = host.journal_after(cursor, "--identifier=hgfleet-keys")
     fields = [dict(w.split("=", 1) for w in shlex.split(line) if "=" in w) for line in lines]
-    return [found for found in fields if found.get("fingerprint") == fingerprint(key)]
+    return [lookup for lookup in fields if lookup.get("fingerprint") == fingerprint(key)]
 
 
 def sources(host: Host, cursor: str, person: Person) -> set[str]:
     """Return the servers that decided about a person's key since a place in the journal."""
     return {
-        found["source"].partition("//")[0] + "//" for found in lookups(host, cursor, person.key)
+        lookup["source"].partition("//")[0] + "//" for lookup in lookups(host, cursor, person.key)
     }
 
 
@@ -100,9 +100,11 @@ def test_people_push_without_the_provider_and_without_any_directory_only_adminis
     faults.freeze_unit(host, UNIT)
     cursor = host.journal_cursor()
     refused_soon(alice)
-    found = lookups(host, cursor, alice.key)
-    assert found
-    assert {(one["decision"], one["reason"]) for one in found} == {("deny", "unavailable")}
+    denied = lookups(host, cursor, alice.key)
+    assert denied
+    assert {(lookup["decision"], lookup["reason"]) for lookup in denied} == {
+        ("deny", "unavailable")
+    }
     # The administrators' sshd reads keys from a file of root's on the host itself.
     assert administrator(cluster).stdout.split() == ["breakglass", "root"]
 
@@ -119,7 +121,7 @@ def assert_replica_decides(cluster: Cluster, person: Person, revoked: Person, fo
     assert node in cluster.remote_heads("e2e/push")
     assert said.seconds < SECONDS_FOR_A_LOGIN
     assert sources(host, cursor, person) == {REPLICA}
-    assert {found["reason"] for found in lookups(host, cursor, revoked.key)} == {"unknown"}
+    assert {lookup["reason"] for lookup in lookups(host, cursor, revoked.key)} == {"unknown"}
 
 
 def assert_nobody_is_alarmed(host: Host) -> None:
@@ -208,7 +210,7 @@ def test_a_replica_that_stays_behind_raises_an_alarm_and_is_not_believed(
     second.ssh("whoami").refused(DENIED)
     carol.ssh("whoami").ok()
     assert sources(host, cursor, carol) == {PROVIDER}
-    assert {found["reason"] for found in lookups(host, cursor, second.key)} == {"unknown"}
+    assert {lookup["reason"] for lookup in lookups(host, cursor, second.key)} == {"unknown"}
 
 
 @pytest.mark.whole

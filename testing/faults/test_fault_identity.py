@@ -82,7 +82,7 @@ def test_a_mirror_that_was_away_never_shows_a_private_file_at_a_path_that_is_pub
         mirror.systemctl("start", "hgfleet-applier.service").ok()
         wait_for_use(cluster, mirror)
         wait_until("the mirror shows it", lambda: asking.answers[-1][0] == 200, SECONDS)
-    assert [one for one in asking.answers if SECRET in one[1]] == []
+    assert [answer for answer in asking.answers if SECRET in answer[1]] == []
     assert asking.answers[-1] == (200, "everybody may read this")
     hidden = cluster.get(cluster.url_past_proxy(mirror, f"{former}/raw-file/tip/file.txt"))
     assert (hidden.status, SECRET in hidden.body) == (404, False)

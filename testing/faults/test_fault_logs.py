@@ -45,8 +45,8 @@ def full_disk(_cluster: Cluster, host: Host) -> Iterator[None]:
 
 def kept(host: Host, mark: str) -> bool:
     """Tell whether the journal on the disk contains a word."""
-    found = host.run("journalctl", "--directory", JOURNAL, "--no-pager", "--grep", mark)
-    return found.code == 0 and mark in found.stdout
+    done = host.run("journalctl", "--directory", JOURNAL, "--no-pager", "--grep", mark)
+    return done.code == 0 and mark in done.stdout
 
 
 def test_a_full_disk_for_logs_stops_nobody(

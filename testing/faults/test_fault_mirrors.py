@@ -72,13 +72,17 @@ def reader_of(cluster: Cluster) -> Host:
     assert cluster.remote_heads(REPOSITORY)
 
     def served() -> list[str]:
-        found = requests_after(cluster, cursor)
-        return [one["server"] for one in found if one["uri"] == f"/{REPOSITORY}?cmd=heads"]
+        requests = requests_after(cluster, cursor)
+        return [
+            request["server"]
+            for request in requests
+            if request["uri"] == f"/{REPOSITORY}?cmd=heads"
+        ]
 
     name = wait_until("the proxy's log has the read", served)[-1]
-    found = next((host for host in mirrors_of(cluster) if host.name == name), None)
-    assert found, f"{name} answered, which is no mirror"
-    return found
+    mirror = next((host for host in mirrors_of(cluster) if host.name == name), None)
+    assert mirror, f"{name} answered, which is no mirror"
+    return mirror
 
 
 def shows(cluster: Cluster, host: Host, node: str) -> bool:

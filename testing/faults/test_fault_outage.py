@@ -28,7 +28,7 @@ IN_A_ROW: Final = 3
 def delivered(monitor: Host) -> set[str]:
     """Return the names of the alerts that Prometheus has sent to the Alertmanager of its host."""
     ask = ("amtool", "--alertmanager.url", "http://127.0.0.1:9093", "alert", "-o", "json")
-    return {one["labels"]["alertname"] for one in json.loads(monitor.run(*ask).ok().stdout)}
+    return {alert["labels"]["alertname"] for alert in json.loads(monitor.run(*ask).ok().stdout)}
 
 
 @pytest.mark.disruptive

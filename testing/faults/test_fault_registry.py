@@ -35,8 +35,8 @@ def told(host: Host, what: str, name: str) -> bool:
 
 def follows(host: Host) -> bool:
     """Whether a mirror follows its primary in everything."""
-    found = state(host)
-    return not (found["refused"] or found["aside"])
+    current = state(host)
+    return not (current["refused"] or current["aside"])
 
 
 def is_shown(cluster: Cluster, mirror: Host, path: str) -> bool:
@@ -97,9 +97,9 @@ def test_an_entry_lost_by_hand_comes_back_by_one_command(
     path = f"people/bob/t{uuid.uuid4().hex[:8]}"
     faults.stack.callback(delete, bob, path)
     bob.ssh(f"repo create --read public {path}").ok()
-    found = json.loads(primary.shell(f"cat {REGISTRY}"))
-    identity = found["repositories"].pop(path)["identity"]
-    primary.write(REGISTRY, json.dumps(found))
+    registry = json.loads(primary.shell(f"cat {REGISTRY}"))
+    identity = registry["repositories"].pop(path)["identity"]
+    primary.write(REGISTRY, json.dumps(registry))
     for mirror in mirrors:
         wait_until(
             f"{mirror.name} sets it aside",

@@ -97,8 +97,8 @@ def all_are_told(cluster: Cluster) -> list[str]:
     """Wait until clients are offered all bundles in all places."""
 
     def probe() -> list[str]:
-        found = cluster.manifest_of_all(REPOSITORY)
-        return found if len(found) == COUNT else []
+        urls = cluster.manifest_of_all(REPOSITORY)
+        return urls if len(urls) == COUNT else []
 
     return wait_until("all bundles are handed out", probe, BACK_S)
 
@@ -297,9 +297,9 @@ def test_a_corrupt_object_is_found_and_replaced_by_command(
     jobs, url, is_well = corrupt
     # Neither a listing nor headers show the flipped bit.
     assert url in jobs.run("hgfleet", "bundles", "status", REPOSITORY).ok().stdout
-    found = jobs.run(*VERIFY)
-    assert found.code == 1, found
-    assert f"{url}: got sha256 " in found.output
+    verified = jobs.run(*VERIFY)
+    assert verified.code == 1, verified
+    assert f"{url}: got sha256 " in verified.output
 
     jobs.systemctl("start", BUNDLES).ok()
 
@@ -321,5 +321,5 @@ def test_a_corrupt_object_is_found_by_schedule_recorded_and_replaced(
     said = jobs.journal_after(cursor, f"--unit={BUNDLES}")
     assert any("event=bundles.withdrawn" in line and url in line for line in said), said
     assert is_well()
-    found = json.loads(jobs.shell(f"cat {FINDINGS}"))["places"]
-    assert found[cluster.first("objectstore").name] >= begun
+    places = json.loads(jobs.shell(f"cat {FINDINGS}"))["places"]
+    assert places[cluster.first("objectstore").name] >= begun

@@ -123,5 +123,5 @@ class Clients:
 def require(clone: Clone, pushed: tuple[str, str]) -> None:
     """Check that a clone has a push that ended before."""
     node, said = pushed
-    found = clone.hg("log", "-r", node, "-T", "{node}")
-    assert found.code == 0, f"{found}\nits pusher read: {said}"
+    shown = clone.hg("log", "-r", node, "-T", "{node}")
+    assert shown.code == 0, f"{shown}\nits pusher read: {said}"

@@ -81,9 +81,9 @@ class Operator:
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Operator:
     """Return the operator of a cluster whose hosts all have the release of this checkout."""
-    found = Operator(cluster, tmp_path_factory.mktemp("releases"))
-    assert set(found.releases().values()) == {version_of(found.archive)}
-    return found
+    made = Operator(cluster, tmp_path_factory.mktemp("releases"))
+    assert set(made.releases().values()) == {version_of(made.archive)}
+    return made
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ def prepare(work: Clone, number: int) -> list[str]:
     """Commit so many changesets with a single hg, as a line of history; return their nodes."""
     stamp = time.time_ns()
     patches = "".join(
-        f"# HG changeset patch\n# User alice\n{stamp}: {one}\n\n"
-        f"diff --git a/{stamp}-{one} b/{stamp}-{one}\nnew file mode 100644\n"
-        f"--- /dev/null\n+++ b/{stamp}-{one}\n@@ -0,0 +1,1 @@\n+{one}\n"
-        for one in range(number)
+        f"# HG changeset patch\n# User alice\n{stamp}: {each}\n\n"
+        f"diff --git a/{stamp}-{each} b/{stamp}-{each}\nnew file mode 100644\n"
+        f"--- /dev/null\n+++ b/{stamp}-{each}\n@@ -0,0 +1,1 @@\n+{each}\n"
+        for each in range(number)
     )
     first = int(work.hg("log", "-r", "tip", "-T", "{rev}").ok().stdout) + 1
     file = work.path.with_suffix(".patch")

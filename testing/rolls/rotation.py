@@ -104,5 +104,5 @@ class Keys:
     def _run(self, program: str, *words: str) -> Result:
         env = {**bootstrap.controller_environment(), **self.cluster.env, "ANSIBLE_FORCE_COLOR": "0"}
         env["ANSIBLE_VAULT_PASSWORD_FILE"] = str(self.folder / "password")
-        found = Path(sys.executable).with_name(program)
-        return run([str(found), *words], env=env, cwd=ROOT, seconds=SECONDS)
+        path = Path(sys.executable).with_name(program)
+        return run([str(path), *words], env=env, cwd=ROOT, seconds=SECONDS)

@@ -76,9 +76,9 @@ def refused(done: Result, *words: str) -> str:
 def made_token(person: Person) -> tuple[str, str]:
     """Make a token; return its id and its secret."""
     said = person.ssh("token", "create", "--days", "1", "lives", "longer").ok().stdout
-    found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
-    assert found, said
-    return found[2], found[1]
+    match = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
+    assert match, said
+    return match[2], match[1]
 
 
 def statuses(cluster: Cluster, secret: str) -> set[int]:
@@ -183,8 +183,8 @@ def assert_all_is_back(cluster: Cluster, keys: str, log: str, created: str, late
 
 def repositories(host: Host) -> list[str]:
     """Return the paths of all repositories of a host."""
-    found = host.shell("cd /srv/hg/repos && find . -name .hg -prune -printf '%h\n' | sort")
-    return [line.removeprefix("./") for line in found.splitlines()]
+    listed = host.shell("cd /srv/hg/repos && find . -name .hg -prune -printf '%h\n' | sort")
+    return [line.removeprefix("./") for line in listed.splitlines()]
 
 
 def changesets(host: Host, repository: str) -> set[str]:

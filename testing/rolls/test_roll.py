@@ -24,9 +24,9 @@ HOSTS: Final = "web"
 
 def held_seconds(summary: str, host: str) -> float:
     """Return for how long a host held pushes, from the table at the end of a deploy."""
-    found = re.search(rf"^{host} .* (\d+\.\d+) s$", summary, re.MULTILINE)
-    assert found, summary
-    return float(found[1])
+    match = re.search(rf"^{host} .* (\d+\.\d+) s$", summary, re.MULTILINE)
+    assert match, summary
+    return float(match[1])
 
 
 def test_clients_notice_neither_a_new_release_nor_the_way_back(
@@ -36,7 +36,9 @@ def test_clients_notice_neither_a_new_release_nor_the_way_back(
     upgrade = operator.another("upgrade")
 
     done = operator.deploy("--no-plan", "--limit", HOSTS, "--release", str(upgrade)).ok()
-    having = {name for name, found in operator.releases().items() if found == version_of(upgrade)}
+    having = {
+        name for name, version in operator.releases().items() if version == version_of(upgrade)
+    }
     assert having == {host.name for host in operator.cluster.all("web")}
     assert held_seconds(done.stdout, primary) <= HELD_SECONDS
     clients.wait_for_more()

@@ -33,8 +33,8 @@ KNOWN_SECONDS: Final = 30
 
 def accounts(store: Host) -> dict[str, str]:
     """Return the accounts of a store, with their secrets."""
-    found = json.loads(store.shell(f"cat {USERS}"))["accessAccounts"]
-    return {name: account["secret"] for name, account in found.items()}
+    listed = json.loads(store.shell(f"cat {USERS}"))["accessAccounts"]
+    return {name: account["secret"] for name, account in listed.items()}
 
 
 def lifetime(cluster: Cluster, before: int, after: int) -> None:
@@ -52,18 +52,18 @@ def keys(cluster: Cluster, tmp_path: Path) -> Iterator[Keys]:
     names = dict(zip(ACCOUNTS, ("bundles", "reader"), strict=True))
     secrets = {f"{vault}_access_key": name for vault, name in names.items()}
     secrets |= {f"{vault}_secret_key": before[name] for vault, name in names.items()}
-    found = Keys(cluster, tmp_path / "inventory", MINUTES)
-    found.write(secrets)
+    made = Keys(cluster, tmp_path / "inventory", MINUTES)
+    made.write(secrets)
     lifetime(cluster, 10, MINUTES)
     try:
-        yield found
+        yield made
     finally:
-        now = found.read()
+        now = made.read()
         if now != secrets:
             # The rotation to the former keys ended early: the playbook continues it.
             replaced = {f"former_{name}": now[name] for name in secrets}
-            found.write({**secrets, **replaced})
-            found.rotate().ok()
+            made.write({**secrets, **replaced})
+            made.rotate().ok()
         lifetime(cluster, MINUTES, 10)
         assert accounts(store) == before
 

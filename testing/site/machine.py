@@ -82,21 +82,21 @@ def read(output: str) -> list[Machine]:
     Raises ValueError for any other output. A host that does not answer gets the inventory's port.
     """
     plays = json.loads(output[output.index("{") :])["plays"]
-    found: dict[str, dict[str, object]] = {}
+    machines: dict[str, dict[str, object]] = {}
     for task in (task for play in plays for task in play["tasks"]):
         for name, result in task["hosts"].items():
             if task["task"]["name"] == FACTS and isinstance(result.get("msg"), dict):
-                found[name] = {"name": name, **result["msg"]}
-            elif task["task"]["name"] == PORT and name in found and "msg" in result:
-                found[name]["port"] = str(result["msg"])
-    return [Machine(**facts) for facts in found.values()]  # type: ignore[arg-type]
+                machines[name] = {"name": name, **result["msg"]}
+            elif task["task"]["name"] == PORT and name in machines and "msg" in result:
+                machines[name]["port"] = str(result["msg"])
+    return [Machine(**facts) for facts in machines.values()]  # type: ignore[arg-type]
 
 
 def save(machines: Sequence[Machine], path: Path) -> None:
     """Write machines to a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    path.write_text(json.dumps([asdict(one) for one in machines]))
+    path.write_text(json.dumps([asdict(machine) for machine in machines]))
 
 
 def load(path: Path) -> list[Machine]:
@@ -109,7 +109,7 @@ def this() -> Machine | None:
     record, name = os.environ.get("HGFLEET_SITE"), os.environ.get("HGFLEET_SITE_HOST")
     if not record or not name:
         return None
-    return next(one for one in load(Path(record)) if one.name == name)
+    return next(machine for machine in load(Path(record)) if machine.name == name)
 
 
 def redirect(machine: Machine, asked: str) -> str:
@@ -155,12 +155,17 @@ def connection(machine: Machine) -> list[str]:
 
 def entrances(machines: Sequence[Machine]) -> list[Entrance]:
     """Return where clients enter: each proxy, or the public URL of a site without proxies."""
-    public = urlsplit(next((one.public_url for one in machines if one.public_url), ""))
-    proxies = [one for one in machines if "proxy" in one.groups]
+    public = urlsplit(next((machine.public_url for machine in machines if machine.public_url), ""))
+    proxies = [machine for machine in machines if "proxy" in machine.groups]
     if proxies:
         return [
-            Entrance(one.address, one.https_port, one.http_port, public.hostname or one.address)
-            for one in proxies
+            Entrance(
+                machine.address,
+                machine.https_port,
+                machine.http_port,
+                public.hostname or machine.address,
+            )
+            for machine in proxies
         ]
     name = public.hostname or ""
     return [Entrance(name, public.port or 443, 0, name)] if name else []
@@ -169,12 +174,13 @@ def entrances(machines: Sequence[Machine]) -> list[Entrance]:
 def let_in(rules: Sequence[str], client: str) -> set[int]:
     """Return the TCP ports that the rules of a firewall open to an address."""
     address = ipaddress.ip_address(client)
-    found = set()
+    ports = set()
     for rule in rules:
         match = RULE.match(rule)
         networks = (match["networks"] or "").split(", ") if match else []
         if match and (
-            not match["networks"] or any(address in ipaddress.ip_network(one) for one in networks)
+            not match["networks"]
+            or any(address in ipaddress.ip_network(network) for network in networks)
         ):
-            found |= {int(port) for port in match["ports"].split(", ")}
-    return found
+            ports |= {int(port) for port in match["ports"].split(", ")}
+    return ports

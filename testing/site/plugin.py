@@ -66,8 +66,8 @@ class Ssh(SshBackend):  # type: ignore[misc]  # published without types
         done = subprocess.run(  # noqa: S602  (testinfra joins the words for a shell)
             line, shell=True, input=self.password + script, capture_output=True
         )
-        errors, found, status = done.stderr.rpartition(STATUS)
-        if not found:
+        errors, mark, status = done.stderr.rpartition(STATUS)
+        if not mark:
             raise RuntimeError(self.result(done.returncode, script, done.stdout, done.stderr))
         return self.result(int(status), script, done.stdout, errors)
 
@@ -142,15 +142,17 @@ def machines() -> list[Machine]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with an argument `each_entrance` once for each place where clients enter."""
     if "each_entrance" in metafunc.fixturenames:
-        found = machine.entrances(machines())
-        metafunc.parametrize("each_entrance", found, ids=[one.address for one in found])
+        entrances = machine.entrances(machines())
+        metafunc.parametrize(
+            "each_entrance", entrances, ids=[entrance.address for entrance in entrances]
+        )
 
 
 @pytest.fixture(scope="session")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
     """Return a client without an account, which trusts what the site and this machine trust."""
     trusted = tmp_path_factory.mktemp("trust") / "ca.pem"
-    own = Path(next((one.ca for one in machines() if one.ca), "/nonexistent")) / "ca.pem"
+    own = Path(next((host.ca for host in machines() if host.ca), "/nonexistent")) / "ca.pem"
     texts = [path.read_text() for path in (bootstrap.ca_bundle(), own) if path and path.is_file()]
     trusted.write_text("\n".join(texts))
     return Client(trusted)
@@ -165,13 +167,13 @@ def entrances() -> list[Entrance]:
 @pytest.fixture(scope="session")
 def here() -> Machine:
     """Return the host of this run, as the inventory describes it."""
-    found = machine.this()
-    if found is None:
+    host = machine.this()
+    if host is None:
         raise pytest.UsageError("These tests are of a host of a site: ./run-tests site:INVENTORY")
-    return found
+    return host
 
 
 @pytest.fixture(scope="session")
 def registry() -> str:
     """Return the registry of the inventory, empty if there is none."""
-    return next((one.registry for one in machines() if one.registry), "")
+    return next((host.registry for host in machines() if host.registry), "")

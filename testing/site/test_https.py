@@ -32,9 +32,9 @@ def test_the_front_page_is_for_all_clients_and_bound_by_headers(
     assert answer.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
-    found = re.search(r"max-age=(\d+)", answer.headers["strict-transport-security"])
-    assert found, answer.headers
-    assert int(found[1]) >= 31536000
+    age = re.search(r"max-age=(\d+)", answer.headers["strict-transport-security"])
+    assert age, answer.headers
+    assert int(age[1]) >= 31536000
 
 
 def test_plain_http_leads_to_https(client: Client, each_entrance: Entrance) -> None:

@@ -12,8 +12,8 @@ SHOW: Final = "HGRCPATH=/etc/hgfleet/hgrc /opt/hgfleet/current/bin/hg config %s"
 
 
 def test_no_program_of_replication_is_on_the_host(host: Host) -> None:
-    found = host.run(f"bash -c 'ls -d /etc/systemd/system/{UNITS} 2>/dev/null'").stdout.split()
-    assert found == []
+    units = host.run(f"bash -c 'ls -d /etc/systemd/system/{UNITS} 2>/dev/null'").stdout.split()
+    assert units == []
 
 
 def test_a_host_is_no_mirror_without_a_broker(host: Host) -> None:

@@ -37,6 +37,6 @@ def test_this_machine_reaches_the_ports_that_are_open_to_it(host: Host, here: Ma
     client = seen_as(host) or own_address(here.address)
     allowed = machine.let_in(here.rules, client) & listening
 
-    found = reached([(here.address, port) for port in sorted(listening | set(CLOSED))])
+    connected = reached([(here.address, port) for port in sorted(listening | set(CLOSED))])
 
-    assert {port for _, port in found} == allowed, f"as {client}"
+    assert {port for _, port in connected} == allowed, f"as {client}"

@@ -36,7 +36,7 @@ def entrance(entrances: list[Entrance]) -> Entrance:
 def public(client: Client, entrance: Entrance) -> list[str]:
     """Return the repositories that the site lists to all clients."""
     listed = client.json(entrance, "/api/repositories")["repositories"]
-    return [str(one["path"]) for one in listed]
+    return [str(repository["path"]) for repository in listed]
 
 
 def manifest(client: Client, entrance: Entrance, path: str) -> list[str]:
@@ -49,13 +49,13 @@ def manifest(client: Client, entrance: Entrance, path: str) -> list[str]:
 @pytest.fixture(scope="module")
 def offers(client: Client, entrance: Entrance, public: list[str]) -> Offers:
     """Return the bundles of public repositories: path, URL, bytes (0 without an answer)."""
-    found: Offers = {}
+    bundles: Offers = {}
     for path in public[:MOST_MANIFESTS]:
         for url in manifest(client, entrance, path):
             answer = client.url(url, "HEAD")
             size = int(answer.headers.get("content-length", 0)) if answer.status == 200 else 0
-            found.setdefault(path, {})[url] = size
-    return found
+            bundles.setdefault(path, {})[url] = size
+    return bundles
 
 
 def test_all_clients_see_the_public_repositories_of_the_registry_and_no_others(

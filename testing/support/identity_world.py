@@ -159,7 +159,7 @@ class World:
 
     def host(self) -> Host:
         """Return all that decides the primary's answers."""
-        lines = [line.line().encode() for found in self.manifests.values() for line in found]
+        lines = [line.line().encode() for manifest in self.manifests.values() for line in manifest]
         return Host(self.registry, self.folders, self.tokens, lines)
 
     def may(self, asker: str, path: str) -> bool:
@@ -172,10 +172,13 @@ class World:
     def truth(self) -> Iterator[Seen]:
         """Yield all that each asker may see now."""
         for path in self.in_service():
-            found = self.folders[path]
+            repository = self.folders[path]
             for asker in ("stranger", "staff", self.bob):
                 if self.may(asker, path):
-                    yield from ((asker, path, found.identity, n + 1) for n in range(len(found.log)))
+                    yield from (
+                        (asker, path, repository.identity, n + 1)
+                        for n in range(len(repository.log))
+                    )
 
     def seen(self, host: Host) -> Iterator[Seen]:
         """Yield all that each asker gets from a host, by the decisions of the service."""
@@ -189,21 +192,21 @@ class World:
                 # Its holder gets the same answers as bob.
                 assert self.made_by[name] == self.bob
         for path, repository in registry.repositories.items():
-            found = host.folders.get(path)
-            if found is None or found.identity != repository.identity:
+            folder = host.folders.get(path)
+            if folder is None or folder.identity != repository.identity:
                 continue
-            is_public = advertised.readers(_Registry(host.registry), path, found.identity)  # type: ignore[arg-type]
-            lines, _ = advertised.choose(list(host.lines), found.identity, is_public)
+            is_public = advertised.readers(_Registry(host.registry), path, folder.identity)  # type: ignore[arg-type]
+            lines, _ = advertised.choose(list(host.lines), folder.identity, is_public)
             bundled = [self.content[line.split()[0].decode()] for line in lines]
             for asker, person in askers.items():
                 if not may_read(repository, person):
                     continue
-                for identity, number in ((found.identity, len(found.log)), *bundled):
+                for identity, number in ((folder.identity, len(folder.log)), *bundled):
                     yield from ((asker, path, identity, n + 1) for n in range(number))
 
     def not_shown(self, seen: Iterable[Seen]) -> set[Seen]:
         """Return the pushes that the primary has never shown to that asker nor to strangers."""
-        return {one for one in seen if not {one, ("stranger", *one[1:])} & self.shown}
+        return {push for push in seen if not {push, ("stranger", *push[1:])} & self.shown}
 
     def note(self) -> None:
         """Record all that each asker may see now, and check that the primary shows no more."""
@@ -246,13 +249,13 @@ class World:
 
     def push(self, path: str) -> None:
         """Append a record, and publish it."""
-        found = self.folders[path]
-        tip = found.tip()
+        repository = self.folders[path]
+        tip = repository.tip()
         heads = Heads(digest=Heads.digest_of(()))
         record = Record(
-            tip.id + 1, found.identity, "push", "bob", 1, tip.hash or FIRST, heads=heads
+            tip.id + 1, repository.identity, "push", "bob", 1, tip.hash or FIRST, heads=heads
         )
-        found.log.append(record.line())
+        repository.log.append(record.line())
         self.note()
         self.stream.append(
             PushMessage(path, record.line(), record, b"", registry=stamp(self.registry))
@@ -296,12 +299,12 @@ class World:
 
     def bind(self) -> None:
         """Have the sweep bind tokens and repositories that have only the name of their owner."""
-        found = {"bob": PersonState(ENABLED, person_id=self.bob)}
-        for name, own in token_sweep.to_bind(self.tokens, found, self.now).items():
+        people = {"bob": PersonState(ENABLED, person_id=self.bob)}
+        for name, own in token_sweep.to_bind(self.tokens, people, self.now).items():
             self.tokens[name] = replace(self.tokens[name], owner_id=own)
         self.change(
             lambda entries: owner_binding.apply(
-                entries, owner_binding.to_bind(entries.dynamic, found, self.now)
+                entries, owner_binding.to_bind(entries.dynamic, people, self.now)
             )
         )
 
@@ -328,26 +331,29 @@ class World:
 
     def listing(self) -> list[Listed]:
         """Return the answer to a mirror that compares."""
-        found = [self.folders[path] for path in self.in_service()]
-        return [Listed(one.identity, one.tip().id, one.tip().hash or FIRST) for one in found]
+        repositories = [self.folders[path] for path in self.in_service()]
+        return [
+            Listed(repository.identity, repository.tip().id, repository.tip().hash or FIRST)
+            for repository in repositories
+        ]
 
     # --- bundle jobs ---
 
     def publish(self, path: str) -> None:
         """Publish a bundle of all pushes so far."""
-        found = self.folders[path]
-        repository = self.repository(found.identity)
-        if not found.log or not repository.bundles:
+        folder = self.folders[path]
+        repository = self.repository(folder.identity)
+        if not folder.log or not repository.bundles:
             return
-        key = make_key(found.identity, f"{len(found.log):040x}", "1" * 64, "zstd")
+        key = make_key(folder.identity, f"{len(folder.log):040x}", "1" * 64, "zstd")
         store = CLOSED if not repository.is_public else OPEN
         url = object_url(store, key)
         made = datetime.fromtimestamp(self.now, UTC)
-        line = Line(url, "zstd-v2", "1" * 64, 10, len(found.log), made, store == CLOSED)
-        line = replace(line, identity=found.identity)
+        line = Line(url, "zstd-v2", "1" * 64, 10, len(folder.log), made, store == CLOSED)
+        line = replace(line, identity=folder.identity)
         assert is_publishable(line, repository)
-        self.content[url] = found.identity, len(found.log)
-        self.manifests[found.identity] = (line,)
+        self.content[url] = folder.identity, len(folder.log)
+        self.manifests[folder.identity] = (line,)
         self.note()
 
     def withdraw(self) -> None:

@@ -15,8 +15,8 @@ def module(path: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
+    loaded = importlib.util.module_from_spec(spec)
     # A dataclass looks up its module in sys.modules.
-    sys.modules[name] = found
-    spec.loader.exec_module(found)
-    return found
+    sys.modules[name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded

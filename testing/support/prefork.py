@@ -159,7 +159,9 @@ def _real(
 
 def _umask() -> bytes:
     """Return the umask; os.umask would change it for the threads of a test."""
-    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if "Umask:" in one)
+    (line,) = (
+        text for text in Path("/proc/self/status").read_text().splitlines() if "Umask:" in text
+    )
     return b"%d" % int(line.split()[1], 8)
 
 
@@ -173,7 +175,7 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
 def _communicate(stdin: Any, given: bytes, outputs: Sequence[Any]) -> list[bytes]:
     """Write `given`, and read the outputs to their ends."""
-    found: dict[Any, list[bytes]] = {output: [] for output in outputs}
+    pieces: dict[Any, list[bytes]] = {output: [] for output in outputs}
     left = memoryview(given)
     with selectors.PollSelector() as events:
         for output in outputs:
@@ -194,10 +196,10 @@ def _communicate(stdin: Any, given: bytes, outputs: Sequence[Any]) -> list[bytes
                         events.unregister(stdin)
                         stdin.close()
                 elif piece := os.read(key.fd, 65_536):
-                    found[key.fileobj].append(piece)
+                    pieces[key.fileobj].append(piece)
                 else:
                     events.unregister(key.fileobj)
-    return [b"".join(found[output]) for output in outputs]
+    return [b"".join(pieces[output]) for output in outputs]
 
 
 @contextlib.contextmanager

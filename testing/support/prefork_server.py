@@ -71,8 +71,8 @@ def _begin(
     pid = os.fork()
     if pid == 0:
         events.close()
-        for one in (listening, connection, *(other for _, other in commands.values())):
-            one.close()
+        for held in (listening, connection, *(other for _, other in commands.values())):
+            held.close()
         for other, _ in commands.values():
             os.close(other)
         command(request, program)

@@ -221,13 +221,13 @@ def run(path: Path, scratch: Path) -> None:
     except subprocess.TimeoutExpired as error:
         limit = pace.Deadline(SECONDS_PER_FILE)
         raise MismatchError(f"{path}: not done within {limit}") from error
-    found, ended = outputs(done.stdout, salt, len(commands))
+    printed, ended = outputs(done.stdout, salt, len(commands))
     if ended < len(commands):
         if done.returncode == SKIPPED:
-            reason = "\n".join(found[ended]).strip() or "no reason given"
+            reason = "\n".join(printed[ended]).strip() or "no reason given"
             pytest.skip(reason)
-        found[ended].append(f"[the shell ended here with {done.returncode}]")
-    got = render(text, commands, found)
+        printed[ended].append(f"[the shell ended here with {done.returncode}]")
+    got = render(text, commands, printed)
     want = text.splitlines()
     if got != want:
         lines = difflib.unified_diff(want, got, str(path), f"{path} (found)", lineterm="")
