@@ -90,10 +90,10 @@ class Cost(NamedTuple):
 
 def measured(host: Host, *command: str) -> Cost:
     """Run a command that must succeed."""
-    found = json.loads(host.run("python3", "-c", MEASURE, *command).ok().stdout)
-    if found["code"] != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {found['code']}: {found['said']}")
-    return Cost(found["seconds"], found["cpu"], found["said"])
+    result = json.loads(host.run("python3", "-c", MEASURE, *command).ok().stdout)
+    if result["code"] != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {result['code']}: {result['said']}")
+    return Cost(result["seconds"], result["cpu"], result["said"])
 
 
 def hgfleet(host: Host, *words: str) -> Cost:
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A repository that was written within the last second is read once more.
         hgfleet(host, "run")
         idle = [hgfleet(host, "run") for _ in range(options.rounds)]
-        seconds, cpu = min(one.seconds for one in idle), min(one.cpu for one in idle)
+        seconds, cpu = min(cost.seconds for cost in idle), min(cost.cpu for cost in idle)
         print(f"idle run: {seconds:.1f} s, {cpu:.1f} s of CPU (best of {options.rounds})")
         moment = datetime.fromtimestamp(push(host)[PUSHES // 2 - 1], UTC).isoformat()
         hgfleet(host, "run")

@@ -126,10 +126,10 @@ def _measure(
             for way, (manifest, more) in ways.items():
                 manifest_file.write_text(manifest + "\n")
                 before = cpu_of(process)
-                one = clone(url, target, env, *more)
+                cost = clone(url, target, env, *more)
                 # The first round warms the caches of the server.
                 if number:
-                    spent[way].append(replace(one, server=cpu_of(process) - before))
+                    spent[way].append(replace(cost, server=cpu_of(process) - before))
             if number:
                 # Copies by hard links where possible, the fastest way of all.
                 spent["a path"].append(clone(source, target, env, "-U", "--stream"))
@@ -145,13 +145,13 @@ def _measure(
 
 def _show(spent: dict[str, list[Spent]]) -> bool:
     """Print the medians; return whether they meet the bars."""
-    for way, found in spent.items():
-        show("clone", f"client wall: {way}", statistics.median(one.wall for one in found))
-        show("clone", f"client CPU:  {way}", statistics.median(one.client for one in found))
+    for way, costs in spent.items():
+        show("clone", f"client wall: {way}", statistics.median(cost.wall for cost in costs))
+        show("clone", f"client CPU:  {way}", statistics.median(cost.client for cost in costs))
     cpu, wall = (
         {
-            way: statistics.median(getattr(one, what) for one in found)
-            for way, found in spent.items()
+            way: statistics.median(getattr(cost, what) for cost in costs)
+            for way, costs in spent.items()
         }
         for what in ("server", "wall")
     )
@@ -159,7 +159,7 @@ def _show(spent: dict[str, list[Spent]]) -> bool:
         show("clone", f"server CPU: {way}", cpu[way])
     share = cpu["stream"] / cpu["no bundle"]
     met = show("clone", "server CPU, stream bundle / none", share, BARS["server CPU"], "")
-    for one, other, what, bar in (
+    for faster, other, what, bar in (
         ("stream, to RAM", "a path, to RAM", "no files, both copy", None),
         ("stream", "a path", "no files, the path by hard links", None),
         (
@@ -170,5 +170,5 @@ def _show(spent: dict[str, list[Spent]]) -> bool:
         ),
     ):
         label = f"client wall, stream bundle / path: {what}"
-        met = show("clone", label, wall[one] / wall[other], bar, "") and met
+        met = show("clone", label, wall[faster] / wall[other], bar, "") and met
     return met

@@ -74,9 +74,9 @@ def _pump(source: socket.socket, target: socket.socket, limit: int | None) -> No
                 limit -= len(data)
                 if limit <= 0:
                     break
-    for one in (source, target):
+    for end in (source, target):
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)
 
 
 FAILING: Final = 0.15

@@ -67,9 +67,9 @@ POLICY: Final = {
 
 def free_port() -> int:
     """Return a port of the loopback address that is free."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
         return port
 
 
@@ -143,13 +143,15 @@ class Site:
             Repository(name, "", read, (), True, kinds, identity=identity_of(name))
             for name in names
         ]
-        self.config.registry.write_text(dump_compiled(Registry({one.path: one for one in made})))
+        self.config.registry.write_text(
+            dump_compiled(Registry({repository.path: repository for repository in made}))
+        )
         self.config.dynamic.parent.mkdir(exist_ok=True)
         with dynamic_update.update(self.config.dynamic) as entries:
-            for one in made:
-                entries.note_identity(one.path, one.identity)
-                file = self.config.repositories / one.path / identity.FILE
-                file.write_text(identity.text(one.identity))
+            for repository in made:
+                entries.note_identity(repository.path, repository.identity)
+                file = self.config.repositories / repository.path / identity.FILE
+                file.write_text(identity.text(repository.identity))
         return made
 
     def run(self, repositories: Sequence[Repository], action: Action) -> float:
@@ -171,7 +173,7 @@ class Site:
 
     def wrong(self, repositories: Sequence[Repository]) -> list[str]:
         """Return the faults that a killed run could have left."""
-        config, found = self.config, []
+        config, faults = self.config, []
         (store,) = config.stores
         bucket = Bucket(store, WHO, config.ca, config.timeout_seconds)
         pipeline = Pipeline(config, Report("events", StringIO()), {store.name: bucket})
@@ -180,10 +182,10 @@ class Site:
             text = pipeline.manifests.read_text(repository.path)
             entries = pipeline.manifests.read(repository.path)
             if len(text.splitlines()) != len(entries) or len(entries) != len(repository.bundles):
-                found.append(f"{repository.path}: its manifest is {text!r}")
+                faults.append(f"{repository.path}: its manifest is {text!r}")
             named |= {str(entry.key(store.public_url)) for entry in entries}
             _, state = pipeline.plan(repository)
-            found += [
+            faults += [
                 f"{repository.path}: {entry.url} is old"
                 for entry in entries
                 if entry.changesets != state.changesets
@@ -191,16 +193,16 @@ class Site:
             # Clones from each URL. This needs the lock, so it also finds a lock that was left
             # behind.
             if error := pipeline.verify(repository).error:
-                found.append(f"{repository.path}: {error}")
+                faults.append(f"{repository.path}: {error}")
         paths = [repository.path for repository in repositories]
         bundles = {
             item.key for path in paths for item in bucket.objects(f"{path}/") if "/" in item.key
         }
-        found += [f"orphan: {key}" for key in sorted(bundles - named)]
-        found += [f"unfinished upload: {one.key}" for one in bucket.uploads("")]
+        faults += [f"orphan: {key}" for key in sorted(bundles - named)]
+        faults += [f"unfinished upload: {upload.key}" for upload in bucket.uploads("")]
         for folder in (config.scratch, config.scratch_ram):
-            found += [f"left: {path}" for path in (folder / "work").glob("*")]
-        return found
+            faults += [f"left: {path}" for path in (folder / "work").glob("*")]
+        return faults
 
 
 def make_site(root: Path, url: str, jobs: int) -> Site:

@@ -90,7 +90,7 @@ class Site:
     def showing(self, push: Push, path: str) -> int:
         """Return how many mirrors have a push in their logs."""
         return sum(
-            any(one.id == push.number and push.node in one.changesets for _, one in log)
+            any(entry.id == push.number and push.node in entry.changesets for _, entry in log)
             for log in (self.log(mirror, path) for mirror in self.mirrors)
         )
 
@@ -251,18 +251,18 @@ class Client:
 
     def missing(self) -> list[str]:
         """Return acknowledged pushes that are not in the log of each host, by identity and hash."""
-        found = []
+        missing = []
         logs = {host.name: self.site.log(host, self.path) for host in self.site.hosts}
-        hashes = {one.id: hash_ for hash_, one in logs[self.site.primary.name]}
+        hashes = {entry.id: hash_ for hash_, entry in logs[self.site.primary.name]}
         for name, log in logs.items():
             here = {
-                (one.repository, one.id, hash_, node)
-                for hash_, one in log
-                for node in one.changesets
+                (entry.repository, entry.id, hash_, node)
+                for hash_, entry in log
+                for node in entry.changesets
             }
-            found += [
+            missing += [
                 f"{name} {self.path} {push}"
                 for push in self.acknowledged.values()
                 if (push.identity, push.number, hashes.get(push.number), push.node) not in here
             ]
-        return found
+        return missing

@@ -88,7 +88,7 @@ class CutClient(Client):
             (False, True),
             (BACK, GIVEN_UP),
         )
-        cuts = [Cut(*one) for one in every]
+        cuts = [Cut(*parts) for parts in every]
         self.random.shuffle(cuts)
         self._cuts: Iterator[Cut] = iter(cuts)
 
@@ -142,7 +142,7 @@ class CutClient(Client):
     def _wait_for(self, mirror: Host, push: Push) -> None:
         def has() -> bool:
             log = self.site.log(mirror, self.path)
-            return any(push.node in one.changesets for _, one in log)
+            return any(push.node in entry.changesets for _, entry in log)
 
         wait_until(f"{mirror.name} has {push}", has, SECONDS)
 
@@ -178,7 +178,7 @@ class CutClient(Client):
                 primary.shell(f"systemctl reset-failed {relay} || :; systemctl start {relay}")
             left = self.site.log(primary, self.path)
         assert before[: len(left)] == left, f"{self.path}: the store was not put back"
-        return {one.id: hash_ for hash_, one in before[len(left) :]}
+        return {entry.id: hash_ for hash_, entry in before[len(left) :]}
 
     def _push_others(self, cut: Cut, other: Clone) -> list[Push]:
         """Push other changesets after the cut; return the recorded pushes."""
@@ -197,7 +197,7 @@ class CutClient(Client):
         done = self.site.primary.run("hgfleet", "replication", "fences", "--json")
         assert done.code in (0, 65), done
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        return [one for one in lines if one["repository"] == self.identity]
+        return [fence for fence in lines if fence["repository"] == self.identity]
 
     def _fenced(self, lost: dict[int, str]) -> dict[str, object] | None:
         """Return the fence, which has to name a lost record; None if no fence appeared."""
@@ -214,7 +214,7 @@ class CutClient(Client):
         """Without a fence: record each mirror that has a lost record."""
         for mirror in self.site.mirrors:
             log = self.site.log(mirror, self.path)
-            had = [one.id for hash_, one in log if lost.get(one.id) == hash_]
+            had = [entry.id for hash_, entry in log if lost.get(entry.id) == hash_]
             if had:
                 self.silent.append(f"{self.path}: {mirror.name} has {had}, and no fence came")
 
@@ -243,7 +243,7 @@ class CutClient(Client):
 
         def has() -> bool:
             log = self.site.log(mirror, self.path)
-            return any(one.id == number and hash_ == fence["hash"] for hash_, one in log)
+            return any(entry.id == number and hash_ == fence["hash"] for hash_, entry in log)
 
         wait_until(f"{mirror.name} has push {number} of {self.path}", has, SECONDS)
         with self.site.steady:
@@ -260,12 +260,12 @@ class CutClient(Client):
         for push in after:
             self.acknowledged.pop((push.identity, push.number), None)
         nodes = {
-            n for _, one in self.site.log(self.site.primary, self.path) for n in one.changesets
+            n for _, entry in self.site.log(self.site.primary, self.path) for n in entry.changesets
         }
-        back = [one for one in pushes if one.node in nodes]
-        self.acknowledged.update({(one.identity, one.number): one for one in back})
+        back = [lost for lost in pushes if lost.node in nodes]
+        self.acknowledged.update({(lost.identity, lost.number): lost for lost in back})
         # The last push may have reached no mirror when the power failed.
-        self.lost += [*after, *(one for one in pushes if one not in back)]
+        self.lost += [*after, *(lost for lost in pushes if lost not in back)]
 
     def _lift(self, *words: str) -> None:
         command = ("hgfleet", "replication", "lift", self.path, *words)

@@ -85,11 +85,11 @@ class Changes:
     def problems(self, scratch: Path) -> list[str]:
         """Return the problems after the run that follows a kill."""
         site, version = self.site, version_of(self.archives[self.release])
-        found = [f"{host} has {has}" for host, has in site.releases().items() if has != version]
+        problems = [f"{host} has {has}" for host, has in site.releases().items() if has != version]
         mark = "ls /etc/hgfleet/web.drain 2>/dev/null || :"
-        found += [f"{host} is drained" for host in site.hosts if site.on(host, mark)]
+        problems += [f"{host} is drained" for host in site.hosts if site.on(host, mark)]
         if "at work" in site.deploy("--log").ok().stdout:
-            found.append("a lock is held")
+            problems.append("a lock is held")
         service = site.service()
         alice, bob = service.person("alice"), service.person("bob")
         try:
@@ -98,10 +98,10 @@ class Changes:
             work.hg("push").ok()
             clone = bob.clone(service.url(self.repository), scratch / "clone")
             if node not in clone.heads():
-                found.append("the push is missing in a clone")
+                problems.append("the push is missing in a clone")
         except AssertionError as error:
-            found.append(str(error).splitlines()[0])
-        return found
+            problems.append(str(error).splitlines()[0])
+        return problems
 
 
 def kills(changes: Changes, number: int, seed: int, folder: Path) -> int:
@@ -115,13 +115,13 @@ def kills(changes: Changes, number: int, seed: int, folder: Path) -> int:
         done = changes.site.deploy(*options)
         seconds = time.monotonic() - began
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            found = changes.problems(Path(scratch))
+            problems = changes.problems(Path(scratch))
         if done.code != 0:
-            found.insert(0, f"exit code {done.code}")
+            problems.insert(0, f"exit code {done.code}")
             print(done, file=sys.stderr)
-        bad += bool(found)
+        bad += bool(problems)
         killed += at != ENDED
-        words = [kind, f"{after:.0f}", at, f"{seconds:.0f}", "; ".join(found) or "none"]
+        words = [kind, f"{after:.0f}", at, f"{seconds:.0f}", "; ".join(problems) or "none"]
         print(f"| {killed} | {' | '.join(words)} |", flush=True)
     return bad
 

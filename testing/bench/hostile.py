@@ -133,20 +133,20 @@ class Run:
     def _run_alone(self) -> list[Bar]:
         singles = [[case] for case in self._chosen]
         timeout, outcomes = self._options.timeout, self._options.outcomes
-        bars, found = hostile_at_once.phase(
+        bars, measured = hostile_at_once.phase(
             self._site, self._hosts.web, singles, 1, timeout, "alone"
         )
-        self._alone = {one.name: one for one in found}
+        self._alone = {outcome.name: outcome for outcome in measured}
         if outcomes:
-            outcomes.write_text(json.dumps([one.to_json() for one in found], indent=1))
+            outcomes.write_text(json.dumps([outcome.to_json() for outcome in measured], indent=1))
         return bars
 
     def _run_at_once(self) -> list[Bar]:
         site, web, timeout = self._site, self._hosts.web, self._options.timeout
         outcomes = self._options.outcomes
         if not self._alone and outcomes and outcomes.exists():
-            kept = [Outcome(**one) for one in json.loads(outcomes.read_text())]
-            self._alone = {one.name: one for one in kept}
+            kept = [Outcome(**fields) for fields in json.loads(outcomes.read_text())]
+            self._alone = {outcome.name: outcome for outcome in kept}
         if not self._alone:
             self._alone = hostile_at_once.tried_alone(site, web, self._chosen, timeout)
         groups = hostile_groups.plan(self._chosen, self._alone)

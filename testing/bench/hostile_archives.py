@@ -90,13 +90,13 @@ def failing(site: Site, attacker: Host, prepared: Prepared, nodes: str, share: i
     others = Others(
         lambda target, query: fetch(site, prepared.reader, target, query),
         [
-            Target(f"{one}/archive/tip.{form}", private)
-            for one, private in healthy
+            Target(f"{repository}/archive/tip.{form}", private)
+            for repository, private in healthy
             for form in ("zip", "tar.gz")
         ],
         [
-            Target(f"{one}/{page}", private)
-            for one, private in healthy
+            Target(f"{repository}/{page}", private)
+            for repository, private in healthy
             for page in ("json-log", "raw-rev/tip", "json-branches")
         ],
     )
@@ -110,10 +110,10 @@ def failing(site: Site, attacker: Host, prepared: Prepared, nodes: str, share: i
         ended = json.loads(process.stdout.readline())
     for how, count in sorted(ended.items()):
         print(f"{count:4} {how}")
-    for one in others.wrong:
-        print(one)
+    for line in others.wrong:
+        print(line)
     asked = sum(ended.values())
-    foreign = sum(one.endswith(": other bytes") for one in others.wrong)
+    foreign = sum(line.endswith(": other bytes") for line in others.wrong)
     whole = f"of {archives} archives and {pages} pages"
     return [
         Bar(PHASE, "archives that were asked for", asked or NONE, archives),

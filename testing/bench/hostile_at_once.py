@@ -76,7 +76,7 @@ class Neighbour:
     @contextlib.contextmanager
     def running(self) -> Iterator[Neighbour]:
         """Run the client until the block ends."""
-        threads = [threading.Thread(target=one, daemon=True) for one in (self.look, self.clone)]
+        threads = [threading.Thread(target=work, daemon=True) for work in (self.look, self.clone)]
         for thread in threads:
             thread.start()
         try:
@@ -97,21 +97,23 @@ def attack(
         rounds = [
             [pool.submit(site.request, case, timeout) for case in group] for _ in range(count)
         ]
-        answers = [[one.result() for one in requests] for requests in zip(*rounds, strict=True)]
+        answers = [
+            [future.result() for future in requests] for requests in zip(*rounds, strict=True)
+        ]
     time.sleep(LOG_SECONDS)
     after = sampler.read()
     return [
         Outcome(
             case.name,
-            ",".join(sorted({status for status, _ in found})),
-            max(seconds for _, seconds in found),
+            ",".join(sorted({status for status, _ in replies})),
+            max(seconds for _, seconds in replies),
             (after.cpu - before.cpu) / (count * len(group)),
             after.growth,
             after.computed,
             after.dearest,
             max(0, after.peak - before.peak),
         )
-        for case, found in zip(group, answers, strict=True)
+        for case, replies in zip(group, answers, strict=True)
     ]
 
 
@@ -121,8 +123,8 @@ def tried_alone(
     """Send each case once, without printing it; return the outcomes by name."""
     print(f"{len(chosen)} cases are tried alone first, to make groups of them", flush=True)
     with hostile_site.sampler(host) as sampler:
-        found = [attack(site, sampler, [case], 1, timeout)[0] for case in chosen]
-    return {one.name: one for one in found}
+        outcomes = [attack(site, sampler, [case], 1, timeout)[0] for case in chosen]
+    return {outcome.name: outcome for outcome in outcomes}
 
 
 def phase(
@@ -142,13 +144,13 @@ def phase(
         waiting = list(groups)
         while waiting:
             group = waiting.pop(0)
-            found = attack(site, sampler, group, count, timeout)
-            repeated = hostile_groups.again(group, found)
+            results = attack(site, sampler, group, count, timeout)
+            repeated = hostile_groups.again(group, results)
             waiting[:0] = repeated
             names = {case.name for again in repeated for case in again}
-            for one in found:
-                show(one, "  in a group: sent again" if one.name in names else "")
-            outcomes += [one for one in found if one.name not in names]
+            for outcome in results:
+                show(outcome, "  in a group: sent again" if outcome.name in names else "")
+            outcomes += [outcome for outcome in results if outcome.name not in names]
     if not sampler.requests:
         raise SystemExit("no request reached this web host: name the one that serves, with --web")
     return [*bars_of(outcomes, label), *(neighbour.bars(label) if neighbour else [])], outcomes
@@ -156,9 +158,9 @@ def phase(
 
 def bars_of(outcomes: Sequence[Outcome], label: str) -> list[Bar]:
     """Return the bars of the cases."""
-    missed = sum(not one.is_held for one in outcomes)
+    missed = sum(not outcome.is_held for outcome in outcomes)
     cases = f"cases above 2 s of CPU or 200 MB, of {len(outcomes)}"
-    together = max((one.unit for one in outcomes), default=0) / 1e6
+    together = max((outcome.unit for outcome in outcomes), default=0) / 1e6
     return [
         Bar(label, cases, missed if outcomes else NONE, 0),
         Bar(label, "growth of all processes together", together, unit="MB"),

@@ -81,11 +81,11 @@ def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]
     singles: list[list[Case]] = []
     dear: list[tuple[int, float, Case]] = []
     for case in cases:
-        found = alone.get(case.name)
-        if found is None or found.wall <= CHEAP_SECONDS or not found.computed:
+        outcome = alone.get(case.name)
+        if outcome is None or outcome.wall <= CHEAP_SECONDS or not outcome.computed:
             singles.append([case])
         else:
-            dear.append((found.memory, found.dearest, case))
+            dear.append((outcome.memory, outcome.dearest, case))
     dear.sort(key=lambda one: one[:2], reverse=True)
     ordered = [case for _, _, case in dear]
     return singles + [ordered[start : start + SIZE] for start in range(0, len(ordered), SIZE)]
@@ -100,4 +100,4 @@ def again(group: Sequence[Case], outcomes: Sequence[Outcome]) -> list[list[Case]
         return []
     if not all(outcome.is_held for outcome in outcomes):
         return [[case] for case in group]
-    return [[case] for case, one in zip(group, outcomes, strict=True) if not one.is_tried]
+    return [[case] for case, sent in zip(group, outcomes, strict=True) if not sent.is_tried]

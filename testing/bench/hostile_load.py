@@ -53,7 +53,7 @@ def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _:
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     size = 0
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
@@ -68,12 +68,12 @@ def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _:
             connection.request("GET", f"/{path}", headers=dict(one["headers"]))
             answer = connection.getresponse()
             while part := answer.read(CHUNK):
-                found.update(part)
+                digest.update(part)
                 size += len(part)
                 read(len(part))
         except (OSError, http.client.HTTPException) as error:
             return type(error).__name__, "", size
-    return str(answer.status), found.hexdigest(), size
+    return str(answer.status), digest.hexdigest(), size
 
 
 class Witness:
@@ -82,8 +82,8 @@ class Witness:
     def __init__(self, url: str, asks: Sequence[Ask]) -> None:
         self._url = url
         self._kinds: dict[str, list[Ask]] = {}
-        for one in asks:
-            self._kinds.setdefault(one["kind"], []).append(one)
+        for item in asks:
+            self._kinds.setdefault(item["kind"], []).append(item)
         self._first: dict[str, Reply] = {}
         self.seconds: dict[str, list[float]] = {kind: [] for kind in self._kinds}
         self.wrong: list[str] = []
@@ -91,11 +91,11 @@ class Witness:
 
     def learn(self) -> None:
         """Request each item once, before the attack; raises SystemExit if there is no answer."""
-        for one in (one for asks in self._kinds.values() for one in asks):
-            reply = ask(self._url, one, 0)
+        for item in (item for asks in self._kinds.values() for item in asks):
+            reply = ask(self._url, item, 0)
             if reply[0] != "200":
-                raise SystemExit(f"{one['path']}: got {reply[0]}, expected status 200")
-            self._first[one["path"]] = reply
+                raise SystemExit(f"{item['path']}: got {reply[0]}, expected status 200")
+            self._first[item["path"]] = reply
 
     def run(self, is_over: Callable[[], bool], pause: float = PAUSE_S) -> None:
         """Request all kinds at the same time until `is_over`, each at least once."""
@@ -110,15 +110,15 @@ class Witness:
     def _run(self, kind: str, is_over: Callable[[], bool], pause: float) -> None:
         asks = self._kinds[kind]
         for number in itertools.count(1):
-            one = asks[(number - 1) % len(asks)]
+            item = asks[(number - 1) % len(asks)]
             started = time.perf_counter()
-            reply = ask(self._url, one, number)
+            reply = ask(self._url, item, number)
             self.seconds[kind].append(time.perf_counter() - started)
             if reply[0] != "200":
                 failed = self.failed[kind]
                 failed[reply[0]] = failed.get(reply[0], 0) + 1
-            elif reply != self._first[one["path"]]:
-                self.wrong.append(f"{kind} {number} {one['path']}: other bytes")
+            elif reply != self._first[item["path"]]:
+                self.wrong.append(f"{kind} {number} {item['path']}: other bytes")
             if is_over():
                 return
             time.sleep(pause)
@@ -151,10 +151,10 @@ class Flood:
         for turn in itertools.count():
             if self._over.is_set():
                 return
-            one = self._asks[(thread + turn) % len(self._asks)]
-            status = ask(self._url, one, thread + turn * self._connections, self._read)[0]
+            item = self._asks[(thread + turn) % len(self._asks)]
+            status = ask(self._url, item, thread + turn * self._connections, self._read)[0]
             with self._lock:
-                self._answers[f"{one['kind']}: {status}"] += 1
+                self._answers[f"{item['kind']}: {status}"] += 1
             self._begun.set()
             if not status.isdigit():
                 # If the proxy accepts no connections, retries would take all of this host's time.

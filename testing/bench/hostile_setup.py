@@ -166,9 +166,9 @@ def _add_token(primary: Host, owner: str, age_days: int) -> str:
 
 
 def _secret(said: str) -> str:
-    found = SECRET.search(said)
-    assert found, f"expected a token: {said}"
-    return found[0]
+    match = SECRET.search(said)
+    assert match, f"expected a token: {said}"
+    return match[0]
 
 
 def drain(cluster: Cluster, mirror: Host) -> None:

@@ -162,9 +162,9 @@ class Sampler:
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        found = Sample(**json.loads(self.process.stdout.readline()))
-        self.requests += found.requests
-        return found
+        sample = Sample(**json.loads(self.process.stdout.readline()))
+        self.requests += sample.requests
+        return sample
 
 
 @contextlib.contextmanager
@@ -199,8 +199,8 @@ def finish(host: Host, *argv: str, stdin: str = "") -> str:
 def request_memory(host: Host) -> int:
     """Return the memory of a request in the web part, in bytes."""
     shown = host.shell(f"systemctl show -P Environment {UNIT}")
-    found = re.search(r"HGFLEET_WEB_REQUEST_MEMORY_BYTES=([0-9]+)", shown)
-    return int(found[1]) if found else MEMORY_BYTES
+    match = re.search(r"HGFLEET_WEB_REQUEST_MEMORY_BYTES=([0-9]+)", shown)
+    return int(match[1]) if match else MEMORY_BYTES
 
 
 def downs(proxy: Host) -> int:

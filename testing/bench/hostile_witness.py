@@ -71,13 +71,13 @@ class Nodes:
 
 def nodes_of(host: Host, repository: str, late: str) -> Nodes:
     """Return the changesets of a repository on a host."""
-    found = []
+    nodes = []
     for revision in ("0", late, "tip"):
         path = f"/srv/hg/repos/{repository}"
         words = ("-R", path, "log", "-r", revision, "-T", "{node}")
         argv = ("runuser", "-u", "hg", "--", "env", "HGRCPATH=", hostile_site.HG, *words)
-        found.append(host.run(*argv).ok().stdout.strip())
-    return Nodes(*found)
+        nodes.append(host.run(*argv).ok().stdout.strip())
+    return Nodes(*nodes)
 
 
 def asks_for_pages(repository: str, headers: Mapping[str, str] | None = None) -> list[Ask]:
@@ -212,8 +212,8 @@ def run(
             seen = go_on(watching, "the witness")
             got = go_on(flooding, "the flood")
         grown = sampler.read().growth / 1e6
-    for one in seen["wrong"]:
-        print(one)
+    for line in seen["wrong"]:
+        print(line)
     return [
         *bars_of_flood(phase, got),
         *([let_in(phase, refused, got)] if refused else []),

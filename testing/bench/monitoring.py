@@ -67,8 +67,8 @@ DAEMONS: Final = (
 def read(host: Host) -> dict[str, dict[str, Any]]:
     """Return the figures of each unit of monitoring that a host has."""
     script = f"DAEMONS = {DAEMONS}\n{READ}"
-    found: dict[str, dict[str, Any]] = json.loads(host.run("python3", "-c", script).ok().stdout)
-    return found
+    figures: dict[str, dict[str, Any]] = json.loads(host.run("python3", "-c", script).ok().stdout)
+    return figures
 
 
 def watch(hosts: Sequence[Host], seconds: float) -> dict[str, dict[str, float]]:
@@ -77,8 +77,8 @@ def watch(hosts: Sequence[Host], seconds: float) -> dict[str, dict[str, float]]:
     time.sleep(seconds)
     return {
         host.name: {
-            unit: (one["cpu"] - before[host.name][unit]["cpu"]) / 1e9
-            for unit, one in read(host).items()
+            unit: (figures["cpu"] - before[host.name][unit]["cpu"]) / 1e9
+            for unit, figures in read(host).items()
             if unit in before[host.name]
         }
         for host in hosts
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for host in hosts:
         share = sum(used[host.name].values()) / seconds
         now = read(host).values()
-        own, resident = (sum(one[name] for one in now) / 1024 for name in ("own", "pss"))
+        own, resident = (sum(figures[name] for figures in now) / 1024 for name in ("own", "pss"))
         is_met = is_met and share <= BAR_SHARE and own <= BAR_MIB
         print(f"{host.name:10} {share:15.2%} {own:7.0f} MiB {resident:6.0f} MiB")
         for unit, took in sorted(used[host.name].items()):

@@ -108,8 +108,8 @@ def push(folder: Path) -> tuple[float, float, str]:
     )
     seconds = time.perf_counter() - start
     text = log.read_text() if log.exists() else ""
-    found = re.search(r" policies=(\S+).* seconds=([0-9.]+)", text)
-    return (seconds, float(found[2]), found[1]) if found else (seconds, 0.0, "")
+    match = re.search(r" policies=(\S+).* seconds=([0-9.]+)", text)
+    return (seconds, float(match[2]), match[1]) if match else (seconds, 0.0, "")
 
 
 def main() -> None:

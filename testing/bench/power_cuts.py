@@ -58,7 +58,7 @@ RUNS, RESTARTS, FORGETS, GOES_BACK = (
 def cuts(seed: int, count: int) -> list[Cut]:
     """Return so many different cuts, chosen by the seed."""
     every = [
-        Cut(*one) for one in product((1, 2, 3), (RUNS, RESTARTS, FORGETS, GOES_BACK), (0, 1, 3))
+        Cut(*parts) for parts in product((1, 2, 3), (RUNS, RESTARTS, FORGETS, GOES_BACK), (0, 1, 3))
     ]
     Random(seed).shuffle(every)
     return every[:count]
@@ -118,7 +118,7 @@ class Round:
     @staticmethod
     def _nodes(repository: Path, number: int) -> tuple[str, ...]:
         entries = log_file.entries(repository / ".hg/store/pushlog")
-        return next((one.record.changesets for one in entries if one.record.id == number), ())
+        return next((entry.record.changesets for entry in entries if entry.record.id == number), ())
 
     def _node(self, clone: Path, revision: int) -> str:
         return self._hg("-R", str(clone), "log", "-r", str(revision), "-T", "{node}")
@@ -199,12 +199,12 @@ class Round:
 
 def measure(rounds: list[Round]) -> list[tuple[str, bool, str]]:
     """Run the rounds; return rows: the failure, whether the bar is held, the measurement."""
-    for one in rounds:
-        one.run()
-        said = "; ".join([*one.lies, *one.problems]) or "fenced"
-        print(f"{one.path}: {one.cut}: {said}", flush=True)
-    lies = [lie for one in rounds for lie in one.lies]
-    problems = [problem for one in rounds for problem in one.problems]
+    for each in rounds:
+        each.run()
+        said = "; ".join([*each.lies, *each.problems]) or "fenced"
+        print(f"{each.path}: {each.cut}: {said}", flush=True)
+    lies = [lie for each in rounds for lie in each.lies]
+    problems = [problem for each in rounds for problem in each.problems]
     count = f"{len(rounds)} power cuts"
     return [
         ("told visible, and are not", not lies, f"{len(lies)} in {count} {' '.join(lies[:3])}"),

@@ -96,7 +96,7 @@ def measure(cluster: Cluster, folder: Path) -> list[Row]:
         taken = accepting.result()
     wait_until(f"{former.name} has booted", lambda: has_booted(former), SECONDS)
     path = before.path.relative_to(folder)
-    found = there.hg("identify", "--debug", "-r", acknowledged[-1], there.ssh_url(str(path)))
+    identified = there.hg("identify", "--debug", "-r", acknowledged[-1], there.ssh_url(str(path)))
     refused = push(before)
     told = [line for line in refused.output.splitlines() if line.startswith("remote: ")]
     return [
@@ -104,7 +104,7 @@ def measure(cluster: Cluster, folder: Path) -> list[Row]:
         ("the whole playbook", True, f"{whole:.1f} s"),
         (
             "acknowledged pushes",
-            found.code == 0,
+            identified.code == 0,
             f"{len(acknowledged)}, on top of each other; the last one is there",
         ),
         ("the former primary refuses", refused.code != 0, " ".join(told)),

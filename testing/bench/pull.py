@@ -159,7 +159,7 @@ class Bench:
         """Return the CPU seconds of the answer that a clone of the bundle pulls, by side."""
         heads = self.hg("-R", self.root / "first", "log", "-r", "heads(all())", "-T", "{node} ")
         common = ",".join(heads.split())
-        found = {}
+        seconds = {}
         for side, switch in SIDES.items():
             done = subprocess.run(
                 [sys.executable, "-m", GETBUNDLE, self.source, switch, str(rounds), common],
@@ -171,12 +171,12 @@ class Bench:
             assert done.returncode == 0, done.stderr
             cpu, count = done.stdout.split()
             assert int(count) == self.newer, count
-            found[side] = float(cpu)
-        return found
+            seconds[side] = float(cpu)
+        return seconds
 
     def over_http(self, what: str, rounds: int) -> dict[str, tuple[float, float]]:
         """Return server CPU and client wall in seconds, by side."""
-        found = {}
+        medians = {}
         for side, switch in SIDES.items():
             port = free_port()
             words = ["-R", str(self.source), "serve", "-p", str(port), "-a", "127.0.0.1"]
@@ -188,12 +188,12 @@ class Bench:
                     took = self.get(what, url)
                     if number:  # the first request opens the repository
                         measured.append((cpu_of(process) - before, took))
-            found[side] = _medians(measured)
-        return found
+            medians[side] = _medians(measured)
+        return medians
 
     def over_ssh(self, what: str, rounds: int) -> dict[str, tuple[float, float]]:
         """Return the same over SSH; the shell measures hg from its start to its end."""
-        found, times = {}, self.root / "times"
+        medians, times = {}, self.root / "times"
         for side, switch in SIDES.items():
             hgrc = self.root / f"{switch}.hgrc"
             hgrc.write_text(f"{HGRC}[hgfleet]\npullbundles = {switch}\n")
@@ -206,8 +206,8 @@ class Bench:
                 while not times.exists() or len(times.read_text().split()) < 4:
                     time.sleep(0.01)
                 measured.append((sum(map(_seconds, times.read_text().split()[2:])), took))
-            found[side] = _medians(measured)
-        return found
+            medians[side] = _medians(measured)
+        return medians
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

@@ -61,9 +61,9 @@ def changesets(ui: Any, data: bytes) -> int:
     """Count the changesets of an answer."""
     for part in bundle2.getunbundler(ui, BytesIO(data)).iterparts():
         if part.type == b"changegroup":
-            found = changegroup.getunbundler(part.params[b"version"], part, None)
-            found.changelogheader()
-            return sum(1 for _ in found.deltaiter())
+            unbundler = changegroup.getunbundler(part.params[b"version"], part, None)
+            unbundler.changelogheader()
+            return sum(1 for _ in unbundler.deltaiter())
     return 0
 
 

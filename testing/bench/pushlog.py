@@ -98,7 +98,7 @@ def _measure(folder: Path, pushes: int, answers: int) -> int:
 def _history(path: Path, changesets: int) -> list[str]:
     """Add changesets without files to an empty repository."""
     repository = hg.repository(ui_module.ui.load(), os.fsencode(path)).unfiltered()
-    found = []
+    nodes = []
     parent = node.nullid
     with repository.wlock(), repository.lock(), repository.transaction(b"bench") as transaction:
         for number in range(changesets):
@@ -106,8 +106,8 @@ def _history(path: Path, changesets: int) -> list[str]:
                 node.nullid, metadata.ChangingFiles(), b"change %d" % number, transaction,
                 parent, node.nullid, b"bench", (number, 0),
             )  # fmt: skip
-            found.append(parent.hex())
-    return found
+            nodes.append(parent.hex())
+    return nodes
 
 
 def _by_id(pushes: int) -> Iterator[tuple[str, int]]:
@@ -143,9 +143,9 @@ def _ask(web: Application, query: str, expected: int) -> None:
     if reply.status != 200:
         raise SystemExit(f"{query}: {reply.status} {reply.text}")
     document = json.loads(reply.body)
-    found = len(document.get("pushes", document))
-    if found != expected:
-        raise SystemExit(f"{query}: {found} pushes, expected {expected}")
+    count = len(document.get("pushes", document))
+    if count != expected:
+        raise SystemExit(f"{query}: {count} pushes, expected {expected}")
 
 
 def _timed(call: Callable[[], object]) -> tuple[float, object]:

@@ -74,22 +74,22 @@ def link(site: Site, path: str) -> None:
 
 def measure(site: Site, number: int) -> dict[str, float]:
     """Return the processor time of each figure in seconds."""
-    found: dict[str, float] = {}
-    with measured(found, "repo create"):
+    times: dict[str, float] = {}
+    with measured(times, "repo create"):
         create(site, f"new-{number}")
     web = site.application()
     for page in ("/", "/healthz"):
         ask(web, page)
     create(site, f"newer-{number}")
-    with measured(found, "/ after a change"):
+    with measured(times, "/ after a change"):
         ask(web, "/")
-    with measured(found, "/"):
+    with measured(times, "/"):
         ask(web, "/")
     ask(web, "/healthz")
     time.sleep(1.1)  # the worker checks only once a second
-    with measured(found, "/healthz"):
+    with measured(times, "/healthz"):
         ask(web, "/healthz")
-    return found
+    return times
 
 
 def prepared(folder: Path, repositories: int) -> Site:
@@ -138,7 +138,7 @@ def main() -> int:
     held = True
     print(f"{options.repositories:,} repositories, {options.rounds} rounds, load {os.getloadavg()}")
     for name, bar in BARS_SECONDS.items():
-        values = [one[name] for one in rounds]
+        values = [times[name] for times in rounds]
         is_held = min(values) <= bar
         held &= is_held
         print(

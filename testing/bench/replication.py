@@ -118,9 +118,9 @@ def _restart(folder: Path, options: argparse.Namespace) -> list[Row]:
         (applier.settings.state / "state.json").unlink()
         applier.start()
         took = until("the applier catches up", lambda: _is_idle(applier.state()))
-        found = applier.state()["positions"]
+        count = applier.state()["positions"]
     is_held = took <= RESTART_S
-    what = f"restart of an applier, {found:,} repositories"
+    what = f"restart of an applier, {count:,} repositories"
     return [Row(what, f"{RESTART_S:g} s", f"{took:.1f} s", is_held, load())]
 
 
@@ -153,7 +153,7 @@ def _idle(folder: Path, options: argparse.Namespace) -> list[Row]:
 def _is_quiet(pids: object) -> bool:
     spent = [cpu_seconds(pid) for pid in pids]  # type: ignore[attr-defined]
     time.sleep(3)
-    return all(cpu_seconds(pid) - one < 0.15 for pid, one in zip(pids, spent, strict=True))  # type: ignore[call-overload]
+    return all(cpu_seconds(pid) - used < 0.15 for pid, used in zip(pids, spent, strict=True))  # type: ignore[call-overload]
 
 
 def _cost(folder: Path, options: argparse.Namespace) -> list[Row]:
@@ -191,8 +191,8 @@ def _paired(
                     raise SystemExit(done.stdout)
         now = load()
     # Without the first push to each repository, which begins its log.
-    before, after = (statistics.median(found[1:]) for found in times)
-    differences = [two - one for one, two in zip(*times, strict=True)][1:]
+    before, after = (statistics.median(seconds[1:]) for seconds in times)
+    differences = [two - first for first, two in zip(*times, strict=True)][1:]
     share = statistics.median(differences) / before
     measured = f"{share:+.1%} ({1000 * before:.0f} and {1000 * after:.0f} ms)"
     return Row(what, f"{bar:.0%}", measured, share <= bar, now)

@@ -149,9 +149,9 @@ def check(site: Site, clients: Sequence[Client]) -> list[Row]:
         rows = [("mirrors caught up", True, f"after {time.monotonic() - began:.1f} s")]
     except AssertionError as problem:
         rows = [("mirrors caught up", False, str(problem))]
-    lost = [one for client in clients for one in client.missing()]
+    lost = [push for client in clients for push in client.missing()]
     rows.append(("acknowledged pushes lost", not lost, f"{len(lost)} {' '.join(lost[:3])}"))
-    lies = [one for client in clients for one in client.lies]
+    lies = [lie for client in clients for lie in client.lies]
     rows.append(("told, and is not so", not lies, f"{len(lies)} {' '.join(lies[:3])}"))
     for host in site.mirrors:
         equal = host.run("hgfleet", "replication", "verify").code == 0 and is_equal(host)
@@ -162,13 +162,13 @@ def check(site: Site, clients: Sequence[Client]) -> list[Row]:
 
 def check_states(site: Site, clients: Sequence[Client]) -> list[Row]:
     """Compare which repositories the hosts have, and look for remaining fences."""
-    deleted = {one for client in clients for one in client.deleted}
+    deleted = {identity for client in clients for identity in client.deleted}
     left = []
     for host in site.hosts:
         said = host.run("hgfleet", "replication", "positions").ok().stdout
         places = [json.loads(line) for line in said.splitlines() if not line.startswith("#")]
-        there = {one["repository"]: one["path"] for one in places}
-        left += [f"{host.name} {there[one]} {one}" for one in deleted & there.keys()]
+        there = {place["repository"]: place["path"] for place in places}
+        left += [f"{host.name} {there[identity]} {identity}" for identity in deleted & there.keys()]
         left += [
             f"{host.name} has no {client.path} {client.identity}"
             for client in clients
@@ -200,9 +200,9 @@ def check_cuts(clients: Sequence[CutClient]) -> list[Row]:
     """Print each power cut; return the losses, and the losses without a fence or alarm."""
     for line in (line for client in clients for line in client.told):
         print(line)
-    silent = [one for client in clients for one in client.silent]
+    silent = [loss for client in clients for loss in client.silent]
     cuts = [line.rpartition(": ")[2] for client in clients for line in client.told]
-    outcomes = ", ".join(f"{count} {one}" for one, count in sorted(Counter(cuts).items()))
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(cuts).items()))
     records = sum(client.lost_records for client in clients)
     apart = sum(len(client.lost) for client in clients)
     return [
@@ -237,7 +237,7 @@ def measure_outage(cluster: Cluster, options: argparse.Namespace, folder: Path) 
         rows = check(site, [client])
     finally:
         client.delete()
-    down = ["replication is down" in one for one in said]
+    down = ["replication is down" in output for output in said]
     told = (
         f"{sum(down)} say so, the first one of them after {down.index(True)}" if any(down) else ""
     )
@@ -252,7 +252,7 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list
     """Push under faults and compare; return the rows of the table."""
     site = Site(cluster)
     each = -(-options.pushes // CLIENTS)
-    clients = [CutClient(site, one, folder, each, options.seed) for one in range(CLIENTS)]
+    clients = [CutClient(site, number, folder, each, options.seed) for number in range(CLIENTS)]
     threads = [threading.Thread(target=client.run) for client in clients]
     began = time.monotonic()
     try:
@@ -275,7 +275,9 @@ def measure(cluster: Cluster, options: argparse.Namespace, folder: Path) -> list
         rows: list[Row] = [
             ("acknowledged pushes", pushed > 0, f"{pushed}, {count} of them to stay")
         ]
-        rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
+        rows += [
+            ("a client that pushes", False, client.problem) for client in clients if client.problem
+        ]
         if faults.problem:
             rows.append(("the faults", False, repr(faults.problem)))
         rows += check_cuts(clients)

@@ -83,7 +83,7 @@ class Faults(RandomFaults):
             self.stop.wait(self.random.uniform(0, 3))
             site.broker.resume()
         else:
-            applier = next(one for one in site.appliers if one.settings.host == kind)
+            applier = next(process for process in site.appliers if process.settings.host == kind)
             applier.kill()
             applier.start()
         return 1
@@ -162,9 +162,9 @@ def _check(site: ReplicatedSite, clients: list[Client]) -> list[tuple[str, bool,
     for client in clients:
         for host in hosts:
             entries = log_file.entries(host.path(client.path) / ".hg/store/pushlog")
-            found = {entry.record.id: entry.record.changesets for entry in entries}
+            changesets = {entry.record.id: entry.record.changesets for entry in entries}
             for number, node in client.acknowledged.items():
-                if node not in found.get(number, ()):
+                if node not in changesets.get(number, ()):
                     lost.append(f"{host.root.name} {client.path} {number} {node}")
     rows = [
         ("mirrors caught up", True, f"{took:.1f} s after the last push"),
@@ -173,7 +173,11 @@ def _check(site: ReplicatedSite, clients: list[Client]) -> list[tuple[str, bool,
     for mirror in site.mirrors:
         source = SourceClient(mirror.settings)
         results = Verification(mirror.settings, source).run((), lambda _result: None)
-        bad = [f"{one.path} {one.text}" for one in results if one.finding is not Finding.EQUAL]
+        bad = [
+            f"{result.path} {result.text}"
+            for result in results
+            if result.finding is not Finding.EQUAL
+        ]
         name = f"verify on {mirror.root.name}"
         rows.append((name, bool(results) and not bad, "; ".join(bad) or f"{len(results)} equal"))
     # The command only reads, so the relay is not needed.
@@ -190,7 +194,7 @@ def _check(site: ReplicatedSite, clients: list[Client]) -> list[tuple[str, bool,
         )
         if done.returncode:
             bad.append(done.stdout + done.stderr)
-    fenced = [one.path for one in repository_fences.read(site.primary.settings.terms).values()]
+    fenced = [fence.path for fence in repository_fences.read(site.primary.settings.terms).values()]
     rows.append(("fences without a loss", not fenced, " ".join(fenced) or "none"))
     rows.append(("chains and coverage", not bad, "; ".join(bad) or f"{len(clients)} valid"))
     return rows
@@ -249,7 +253,9 @@ def _under_faults(
         f"seed {options.seed}, load {load()}: {took:.0f} s, {attempts} attempts, killed: {faults}"
     )
     rows = [("acknowledged pushes", count > 0, f"{count} of {each * CLIENTS} changesets")]
-    rows += [("a client that pushes", False, one.problem) for one in clients if one.problem]
+    rows += [
+        ("a client that pushes", False, client.problem) for client in clients if client.problem
+    ]
     if faults.problem:
         rows.append(("the faults", False, repr(faults.problem)))
     return rows + _check(site, clients)

@@ -292,4 +292,4 @@ def cpu_seconds(pid: int) -> float:
 
 def load() -> str:
     """Return the load of the machine, for a table."""
-    return " ".join(f"{one:.1f}" for one in os.getloadavg())
+    return " ".join(f"{value:.1f}" for value in os.getloadavg())

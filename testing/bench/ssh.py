@@ -137,9 +137,9 @@ class Client:
         command += ["--config", f"ui.remotecmd={side.remote}"]
         url = f"ssh://hg@{self.address}:{side.port}/{side.path}{repository}"
         done = run([*command, "identify", "--debug", "--id", url], env=self.env)
-        found = re.search(r"^[0-9a-f]{40}$", done.ok().stdout, re.MULTILINE)
-        assert found, done
-        return found[0], done.seconds
+        match = re.search(r"^[0-9a-f]{40}$", done.ok().stdout, re.MULTILINE)
+        assert match, done
+        return match[0], done.seconds
 
     def phases(self, side: Side, repository: str) -> dict[str, float]:
         """Return the milliseconds of each part of a session, as the client saw it."""
@@ -147,7 +147,7 @@ class Client:
         words = [*self.ssh, "-v", "-p", str(side.port), f"hg@{self.address}"]
         words.append(f"{side.remote} -R {path} serve --stdio")
         began = last = time.monotonic()
-        found: dict[str, float] = {}
+        phases: dict[str, float] = {}
         awaited = list(PHASES)
         # Both streams in one pipe keep their order; ssh -v writes each line at once.
         with subprocess.Popen(
@@ -164,15 +164,15 @@ class Client:
             for line in process.stdout:
                 now = time.monotonic()
                 if awaited and awaited[0][1].encode() in line:
-                    found[awaited.pop(0)[0]] = (now - last) * 1000
+                    phases[awaited.pop(0)[0]] = (now - last) * 1000
                     last = now
                 elif b"capabilities: " in line:
-                    found["hg answers"] = (now - last) * 1000
+                    phases["hg answers"] = (now - last) * 1000
                     last = now
-        assert "hg answers" in found, f"no hg answered {shlex.join(words)}"
-        found["end"] = (time.monotonic() - last) * 1000
-        found["whole session"] = (time.monotonic() - began) * 1000
-        return found
+        assert "hg answers" in phases, f"no hg answered {shlex.join(words)}"
+        phases["end"] = (time.monotonic() - last) * 1000
+        phases["whole session"] = (time.monotonic() - began) * 1000
+        return phases
 
 
 def quantile(values: Sequence[float], part: int) -> float:
@@ -262,7 +262,7 @@ def split(client: Client, sides: Sequence[Side], options: argparse.Namespace) ->
     print("\nwhere the time of a session goes, ms (p50)")
     print(f"{'':<14}" + "".join(f"{name:>14}" for name in names))
     for side in sides:
-        row = [statistics.median(one[name] for one in parts[side.name]) for name in names]
+        row = [statistics.median(phases[name] for phases in parts[side.name]) for name in names]
         print(f"{side.name:<14}" + "".join(f"{value:>14.0f}" for value in row))
 
 

@@ -40,9 +40,9 @@ CONTENT: Final = b"x" * 2000
 def serve(objects: int, pipe: Connection) -> None:
     """Serve the objects until the other side closes the pipe."""
     store = Store()
-    one = store.put("one", CONTENT)
+    stored = store.put("one", CONTENT)
     store.content |= dict.fromkeys(map(str, range(objects)), CONTENT)
-    pipe.send((store.url, one.sha256))
+    pipe.send((store.url, stored.sha256))
     pipe.poll(None)
 
 

@@ -70,7 +70,7 @@ def _children(pid: int) -> list[int]:
 
 def _below(pid: int) -> list[int]:
     """Return the descendants of a process."""
-    return [one for child in _children(pid) for one in (child, *_below(child))]
+    return [below for child in _children(pid) for below in (child, *_below(child))]
 
 
 def _cpu(pid: int) -> float:
@@ -170,9 +170,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repository", type=Path, help="instead of a made-up one")
     options = parser.parse_args()
-    found = options.repository or repos.kept(repos.Size(changesets=options.changesets), 1)
-    opened = hg.repository(uimod.ui.load(), os.fsencode(found))
-    first, heads = opened[0].hex().decode(), [opened[one].hex() for one in opened.heads()]
+    repository = options.repository or repos.kept(repos.Size(changesets=options.changesets), 1)
+    opened = hg.repository(uimod.ui.load(), os.fsencode(repository))
+    first, heads = opened[0].hex().decode(), [opened[node].hex() for node in opened.heads()]
     tips = b"+".join(heads).decode()
     kinds = {
         "clone": "cg=1",
@@ -181,15 +181,15 @@ def main() -> None:
     }
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(Path(folder), Path(found).resolve()) as (port, worker),
+        served(Path(folder), Path(repository).resolve()) as (port, worker),
     ):
         for name, arguments in kinds.items():
             figures = [ask(port, worker, arguments) for _ in range(options.rounds)]
             cpu, seconds, size = map(statistics.median, [*zip(*figures, strict=True)][:3])
             print(
                 f"{name}: processor time {cpu:.2f} s, {seconds:.3f} s, {size / 1e6:.2f} MB; "
-                f"the worker has {max(one.worker for one in figures) / 2**20:.1f} MiB, "
-                f"another process {max(one.others for one in figures) / 2**20:.1f} MiB",
+                f"the worker has {max(figure.worker for figure in figures) / 2**20:.1f} MiB, "
+                f"another process {max(figure.others for figure in figures) / 2**20:.1f} MiB",
                 flush=True,
             )
 

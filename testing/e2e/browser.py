@@ -82,9 +82,9 @@ def main() -> None:
     folder = ROOT / "docs/pictures"
     folder.mkdir(exist_ok=True)
     with prometheus_without_certificate(environment()) as url:
-        for one in dashboards.read():
-            picture = folder / f"{one['name']}.png"
-            shown = f"{url}{PAGE}?dashboard={one['name']}"
+        for dashboard in dashboards.read():
+            picture = folder / f"{dashboard['name']}.png"
+            shown = f"{url}{PAGE}?dashboard={dashboard['name']}"
             _browse(shown, f"--screenshot={picture}", "--window-size=1400,1000")
             print(picture.relative_to(ROOT))
 

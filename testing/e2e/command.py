@@ -73,10 +73,10 @@ class Result:
     def __str__(self) -> str:
         lines = [f"$ {self.command}"]
         for name, text in (("", self.stdout), ("stderr: ", self.stderr)):
-            found = text.splitlines()
-            lines += [f"  {name}{line}" for line in found[:SHOWN_LINES]]
-            if len(found) > SHOWN_LINES:
-                lines.append(f"  {name}... {len(found) - SHOWN_LINES} more lines")
+            shown = text.splitlines()
+            lines += [f"  {name}{line}" for line in shown[:SHOWN_LINES]]
+            if len(shown) > SHOWN_LINES:
+                lines.append(f"  {name}... {len(shown) - SHOWN_LINES} more lines")
         return "\n".join([*lines, f"  exit code {self.code} after {self.seconds:.1f} s"])
 
 

@@ -26,13 +26,13 @@ def entering(container: str) -> list[str]:
     engine = ["docker", "exec", container]
     if os.geteuid() != 0:
         return engine
-    found = _known.get(container)
-    if found is None or _started(found[0]) != found[1]:
-        found = _look(container)
-        if found is None:
+    known = _known.get(container)
+    if known is None or _started(known[0]) != known[1]:
+        known = _look(container)
+        if known is None:
             return engine
-        _known[container] = found
-    process, _, kept = found
+        _known[container] = known
+    process, _, kept = known
     return [
         *("nsenter", f"--target={process}", *_NAMESPACES),
         # The capabilities of the container, in place of the controller's.

@@ -86,8 +86,8 @@ class Journals:
 
     def lines(self, *options: str) -> list[str]:
         """Return the messages since then, host by host."""
-        found = [host.journal_after(cursor, *options) for host, cursor in self.cursors]
-        return [line for lines in found for line in lines]
+        journals = [host.journal_after(cursor, *options) for host, cursor in self.cursors]
+        return [line for lines in journals for line in lines]
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class RequestLog:
                 find "$(dirname {self.file})" -inum {inode} -exec tail -c +$(({size} + 1)) {{}} +
                 cat {self.file}
             fi"""
-        found = [json.loads(line) for line in host.shell(script).splitlines()]
-        return [line for line in found if line.get("repository") == self.repository]
+        requests = [json.loads(line) for line in host.shell(script).splitlines()]
+        return [line for line in requests if line.get("repository") == self.repository]
 
     def wait(self, command: str) -> list[dict[str, Any]]:
         """Wait for a line of a wire command, which follows the answer; return the lines."""
@@ -167,7 +167,7 @@ class SessionLog:
         """Return how many bytes the sessions wrote; waits for the end of at least one session."""
 
         def probe() -> list[int]:
-            found = []
+            sizes = []
             for line in self.host.journal_after(self.cursor, "--identifier=hgfleet-shell"):
                 words = dict(word.split("=", 1) for word in line.split() if "=" in word)
                 if (words.get("event"), words.get("user"), words.get("repository")) == (
@@ -175,7 +175,7 @@ class SessionLog:
                     self.person,
                     self.repository,
                 ):
-                    found.append(int(words["bytes"]))
-            return found
+                    sizes.append(int(words["bytes"]))
+            return sizes
 
         return sum(wait_until(f"the end of {self.person}'s session in the log", probe, 10))

@@ -37,7 +37,7 @@ def read(text: str) -> list[Series]:
     return [
         Series(
             line["name"],
-            {found["name"]: found["value"] for found in LABEL.finditer(line["labels"] or "")},
+            {label["name"]: label["value"] for label in LABEL.finditer(line["labels"] or "")},
             float(line["value"]),
         )
         for line in lines
@@ -47,12 +47,12 @@ def read(text: str) -> list[Series]:
 
 def written(hosts: Iterable[Host]) -> list[Series]:
     """Have hosts write their metrics now, and return these."""
-    found = []
+    series = []
     for host in hosts:
         # The reload returns when the metrics are written.
         host.systemctl("reload", WRITER).ok()
-        found += read(host.shell(f"cat {FILE}"))
-    return found
+        series += read(host.shell(f"cat {FILE}"))
+    return series
 
 
 def total(series: Sequence[Series], expression: str) -> float:
@@ -62,12 +62,12 @@ def total(series: Sequence[Series], expression: str) -> float:
     """
     name, _, conditions = expression.partition("{")
     wanted = [
-        (found["name"], found["value"], not found["unlike"])
-        for found in CONDITION.finditer(conditions)
+        (condition["name"], condition["value"], not condition["unlike"])
+        for condition in CONDITION.finditer(conditions)
     ]
     return sum(
-        one.value
-        for one in series
-        if one.name == name
-        and all((one.labels.get(label, "") == value) == like for label, value, like in wanted)
+        each.value
+        for each in series
+        if each.name == name
+        and all((each.labels.get(label, "") == value) == like for label, value, like in wanted)
     )

@@ -19,9 +19,9 @@ SECONDS: Final = 90
 def mirrors_of(cluster: Cluster) -> list[Host]:
     """Return the web hosts that take no pushes."""
     primary = cluster.first("ssh")
-    found = [host for host in cluster.all("web") if host != primary]
-    assert len(found) > 1, f"expected two mirrors: {found}"
-    return found
+    mirrors = [host for host in cluster.all("web") if host != primary]
+    assert len(mirrors) > 1, f"expected two mirrors: {mirrors}"
+    return mirrors
 
 
 def log_of(host: Host, repository: str = REPOSITORY) -> str:
@@ -37,8 +37,8 @@ def is_equal(host: Host) -> bool:
 def requests_after(cluster: Cluster, cursor: str) -> list[dict[str, Any]]:
     """Return the requests that the proxy has logged since a place in its journal."""
     lines = cluster.first("proxy").journal_after(cursor, "--unit=haproxy")
-    found = [json.loads(line) for line in lines if line.startswith("{")]
-    return [one for one in found if one["event"] == "request"]
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    return [event for event in events if event["event"] == "request"]
 
 
 def is_used(cluster: Cluster, host: Host) -> bool:

@@ -205,8 +205,8 @@ class Directory:
         """Return the person's keys by fingerprint."""
         words = ["ldapsearch", "-Q", "-LLL", "-o", "ldif-wrap=no", "-Y", "EXTERNAL"]
         words += ["-H", "ldapi:///", "-b", self.dn, "-s", "base", "sshPublicKey"]
-        found = self.host.run(*words).ok().stdout.splitlines()
-        values = [line.removeprefix("sshPublicKey: ") for line in found if "sshPublicKey:" in line]
+        entry = self.host.run(*words).ok().stdout.splitlines()
+        values = [line.removeprefix("sshPublicKey: ") for line in entry if "sshPublicKey:" in line]
         result = {}
         for value in values:
             done = run(["ssh-keygen", "-l", "-f", "-"], stdin=value + "\n").ok()

@@ -37,12 +37,12 @@ asyncio.run(main())
 
 def listeners(shown: str) -> set[int]:
     """Return the ports in the output of ss, without the ports of loopback addresses."""
-    found = set()
+    ports = set()
     for line in shown.splitlines():
         address, _, port = line.split()[3].rpartition(":")
         if not address.strip("[]").startswith(("127.", "::1")):
-            found.add(int(port))
-    return found
+            ports.add(int(port))
+    return ports
 
 
 def reached(

@@ -48,12 +48,12 @@ class Prometheus:
         """Return the alerts that fire, each with its host."""
         alerts = self.ask("alerts")["alerts"]
         return {
-            (one["labels"]["alertname"], one["labels"].get("host", ""))
-            for one in alerts
-            if one["state"] == "firing"
+            (alert["labels"]["alertname"], alert["labels"].get("host", ""))
+            for alert in alerts
+            if alert["state"] == "firing"
         }
 
     def query(self, expression: str) -> dict[str, float]:
         """Return the values of an expression by host."""
-        found = self.ask("query", query=expression)["result"]
-        return {one["metric"]["host"]: float(one["value"][1]) for one in found}
+        series = self.ask("query", query=expression)["result"]
+        return {sample["metric"]["host"]: float(sample["value"][1]) for sample in series}

@@ -149,12 +149,12 @@ class Service:
         hosts = self.all("web")
         show = "systemctl show --property=Environment --value hgfleet-web.service"
         unit = hosts[0].shell(show)
-        found = re.search(r"\bHGFLEET_WEB_ACCESS_LOG=(\S+)", unit)
-        assert found, f"hgfleet-web.service names no HGFLEET_WEB_ACCESS_LOG: {unit}"
+        match = re.search(r"\bHGFLEET_WEB_ACCESS_LOG=(\S+)", unit)
+        assert match, f"hgfleet-web.service names no HGFLEET_WEB_ACCESS_LOG: {unit}"
         # A host without any request so far has no log yet, and the test does not create it.
-        stat = f"stat -c '%i %s' {found[1]} 2>/dev/null || echo 0 0"
+        stat = f"stat -c '%i %s' {match[1]} 2>/dev/null || echo 0 0"
         places = tuple((host, host.shell(stat)) for host in hosts)
-        return RequestLog(places, repository, found[1])
+        return RequestLog(places, repository, match[1])
 
     def journals(self, group: str) -> Journals:
         """Begin to read the journals of all hosts of a group here."""
@@ -230,9 +230,9 @@ class Service:
 
         def is_equal() -> bool:
             wanted = primary.run("python3", "-c", DOCUMENTS).ok().stdout
-            found = {host.name: host.run("python3", "-c", DOCUMENTS).ok() for host in mirrors}
-            behind = [name for name, result in found.items() if result.stdout != wanted]
-            assert not behind, f"{', '.join(behind)}: {found[behind[0]].stdout}\nnot {wanted}"
+            shown = {host.name: host.run("python3", "-c", DOCUMENTS).ok() for host in mirrors}
+            behind = [name for name, result in shown.items() if result.stdout != wanted]
+            assert not behind, f"{', '.join(behind)}: {shown[behind[0]].stdout}\nnot {wanted}"
             return True
 
         wait_until("the mirrors have the documents of the primary", is_equal, 60)

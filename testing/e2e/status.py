@@ -33,9 +33,9 @@ def page(cluster: Cluster) -> str:
 
 def last(probe: str, text: str) -> tuple[datetime, str]:
     """Return the time and the result of the last clone or push, by the page."""
-    found = re.search(LAST.format(probe), text)
-    assert found is not None, text
-    return datetime.fromisoformat(found[1]), found[2]
+    match = re.search(LAST.format(probe), text)
+    assert match is not None, text
+    return datetime.fromisoformat(match[1]), match[2]
 
 
 def probe(host: Host) -> None:

@@ -111,18 +111,18 @@ def test_more_clones_than_slots_wait_and_all_succeed(
         assert "1 changesets" in reader.hg("pull").ok().stdout
         reader.hg("pull", alice.ssh_url(REPOSITORY)).ok()
         assert cluster.get(f"{REPOSITORY}/rev/{node}").status == 200
-        assert not any(one.done() for one in clones)
+        assert not any(future.done() for future in clones)
 
         # Two served sessions die, and the waiting clones continue.
         for line in queue(ssh_host, "served"):
             pid = line.rpartition("pid=")[2]
             ssh_host.run("kill", "-9", pid).ok()
-        results = [one.result() for one in clones]
+        results = [future.result() for future in clones]
 
     for number, result in enumerate(results):
         assert WAITS in result.ok().output
-        found = alice.hg("-R", str(tmp_path / str(number)), "log", "-r", node, "-T", "{node}").ok()
-        assert found.stdout == node
+        shown = alice.hg("-R", str(tmp_path / str(number)), "log", "-r", node, "-T", "{node}").ok()
+        assert shown.stdout == node
     wait_until("nobody is left", lambda: not queue(ssh_host, "served"))
     lines = [line for line in ssh_host.journal_after(cursor) if "event=admission" in line]
     mine = [line for line in lines if f"repository={REPOSITORY}" in line]

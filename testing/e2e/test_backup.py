@@ -131,11 +131,11 @@ def primary(cluster: Cluster) -> Host:
 @pytest.fixture
 def pruner(cluster: Cluster) -> Host:
     """The host that removes old backups."""
-    found = [
+    pruners = [
         host for host in cluster.all("backup") if host.run("systemctl", "cat", PRUNE).code == 0
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(pruners) == 1
+    return pruners[0]
 
 
 @pytest.fixture
@@ -260,8 +260,8 @@ def test_a_prune_removes_old_backups_from_another_host(primary: Host, pruner: Ho
     assert set(after) < set(before)
     # After the prune writers are let in again, and new objects are locked again.
     primary.systemctl("start", UNIT).ok()
-    found = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
-    assert found == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}
+    locked = json.loads(pruner.run(PYTHON, "-c", LOCKED).ok().stdout)
+    assert locked == {"retention": "GOVERNANCE", "statements": ["WritersCreate", "WritersList"]}
 
 
 @pytest.mark.whole
@@ -307,8 +307,8 @@ def test_a_corrupt_pack_is_found_named_and_repaired(primary: Host, pruner: Host)
     def are_told(wanted: bool) -> None:
         series = metrics.written([pruner])
         for figure in ("corrupt_packs", "check_errors"):
-            found = metrics.total(series, f"hgfleet_backup_{figure}")
-            assert (found > 0) == wanted, f"{figure}: {found}"
+            count = metrics.total(series, f"hgfleet_backup_{figure}")
+            assert (count > 0) == wanted, f"{figure}: {count}"
         assert metrics.total(series, "hgfleet_backup_packs_oldest_read_timestamp_seconds") > 0
 
     primary.systemctl("start", UNIT).ok()

@@ -28,29 +28,31 @@ SECTION = re.compile(r"<section>(.*?)</section>", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def url(cluster: Cluster) -> Iterator[str]:
-    with browser.prometheus_without_certificate(cluster.env) as found:
-        yield found + browser.PAGE
+    with browser.prometheus_without_certificate(cluster.env) as address:
+        yield address + browser.PAGE
 
 
 def panels(page: str) -> dict[str, str]:
     """Return the HTML of each panel by its title."""
-    found = [section[1] for section in SECTION.finditer(page)]
-    return {re.search("<h2>(.*?)</h2>", text)[1]: text for text in found}  # type: ignore[index]
+    sections = [section[1] for section in SECTION.finditer(page)]
+    return {re.search("<h2>(.*?)</h2>", text)[1]: text for text in sections}  # type: ignore[index]
 
 
 def has_data(prometheus: Prometheus, panel: Mapping[str, Any], host: str) -> bool:
     queries = [line["expr"].replace("$host", host) for line in panel["lines"]]
-    return any(prometheus.ask("query", query=one)["result"] for one in queries)
+    return any(prometheus.ask("query", query=query)["result"] for query in queries)
 
 
 @pytest.mark.parametrize("dashboard", dashboards.read(), ids=lambda one: one["name"])
 def test_a_dashboard_draws_every_panel_that_has_data(
     url: str, prometheus: Prometheus, dashboard: Mapping[str, Any]
 ) -> None:
-    titles = {one["title"] for one in dashboard["panels"]}
+    titles = {panel["title"] for panel in dashboard["panels"]}
 
     def with_data() -> set[str]:
-        return {one["title"] for one in dashboard["panels"] if has_data(prometheus, one, ".*")}
+        return {
+            panel["title"] for panel in dashboard["panels"] if has_data(prometheus, panel, ".*")
+        }
 
     if dashboard["name"] in ALWAYS_DRAWN:
         # The first probe of a new host is a minute after its start.

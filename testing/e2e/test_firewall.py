@@ -47,12 +47,12 @@ def groups(cluster: Cluster) -> dict[str, list[str]]:
 
 def declared(cluster: Cluster, name: str) -> set[int]:
     """Return the ports in the table for a host's parts, also ports for the host itself."""
-    found = {port for one in openings(cluster, name) for port in one.ports}
+    ports = {port for opening in openings(cluster, name) for port in opening.ports}
     variables = cluster.inventory["_meta"]["hostvars"][name]
     for row in firewall.table():
         if firewall.listens(row, name, groups(cluster)):
-            found.update(firewall.ports_of(row, variables))
-    return found
+            ports.update(firewall.ports_of(row, variables))
+    return ports
 
 
 def allowed(cluster: Cluster, name: str, source: str) -> set[int]:
@@ -60,9 +60,9 @@ def allowed(cluster: Cluster, name: str, source: str) -> set[int]:
     address = ipaddress.ip_address(source)
     return {
         port
-        for one in openings(cluster, name)
-        for port in one.ports
-        if any(address in network for network in one.networks)
+        for opening in openings(cluster, name)
+        for port in opening.ports
+        if any(address in network for network in opening.networks)
     }
 
 
@@ -71,7 +71,7 @@ def test_every_host_is_open_as_the_table_says_and_no_further(
 ) -> None:
     hosts = {host.name: cluster.address(host) for host in cluster.hosts}
     listening = {name: listeners(cluster.host(name).shell(TCP)) for name in hosts}
-    ports = sorted({port for found in listening.values() for port in found} | set(CLOSED))
+    ports = sorted({port for own in listening.values() for port in own} | set(CLOSED))
     assert len(ports) > len(CLOSED) + 5
 
     places = {name: (cluster.host(name), address) for name, address in hosts.items()}
@@ -80,10 +80,10 @@ def test_every_host_is_open_as_the_table_says_and_no_further(
     for place, (source, address) in places.items():
         others = {name: at for name, at in hosts.items() if name != place}
         command = ["docker", "exec", "--interactive", source.container, "python3"]
-        found = reached([(at, port) for at in others.values() for port in ports], command)
+        connected = reached([(at, port) for at in others.values() for port in ports], command)
         for name, at in others.items():
             expected = {(at, port) for port in allowed(cluster, name, address) & listening[name]}
-            seen = {pair for pair in found if pair[0] == at}
+            seen = {pair for pair in connected if pair[0] == at}
             wrong += [f"{place} reaches {name}:{port}" for _, port in sorted(seen - expected)]
             wrong += [f"{place} misses {name}:{port}" for _, port in sorted(expected - seen)]
     assert wrong == []

@@ -129,9 +129,9 @@ def test_a_pull_into_an_empty_repository_and_after_a_clone_bundle_is_whole(
     none = client.hg("-R", f"{place}/clone", "incoming", "--quiet", source)
 
     assert none.code == 1, f"there is nothing to bring after a clone:\n{none}"
-    found = changesets(client, f"{place}/empty")
-    assert found == set(newer.ok().stdout.split()) == changesets(client, f"{place}/clone")
-    assert set(cluster.remote_heads(REPOSITORY)) <= found
+    pulled = changesets(client, f"{place}/empty")
+    assert pulled == set(newer.ok().stdout.split()) == changesets(client, f"{place}/clone")
+    assert set(cluster.remote_heads(REPOSITORY)) <= pulled
 
 
 @pytest.mark.parametrize("transport", ["https", pytest.param("ssh", marks=pytest.mark.whole)])

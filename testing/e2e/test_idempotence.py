@@ -25,15 +25,15 @@ def assert_nothing_changed(cluster: Cluster, done: Result) -> None:
             task = line.rstrip("* ")
         elif line.startswith("changed: ["):
             guilty.append(f"{task}: {line}")
-    recap = {found["host"]: found for found in RECAP.finditer(done.stdout)}
+    recap = {match["host"]: match for match in RECAP.finditer(done.stdout)}
     expected = {host.name for host in cluster.hosts}
     assert expected <= set(recap), f"no recap of {expected - set(recap)}:\n{done}"
-    changed = {host: int(found["changed"]) for host, found in recap.items()}
+    changed = {host: int(match["changed"]) for host, match in recap.items()}
     assert not any(changed.values()), "\n".join([f"changed: {changed}", *guilty])
     roles = {path.name for path in (ROOT / "ansible/roles").iterdir()}
     missing = {role for role in roles if f"TASK [{role} : " not in done.stdout}
     assert not missing, f"no task of {missing} ran: no host of the cluster carries them"
-    assert all(int(found["ok"]) > 5 for host, found in recap.items() if host in expected)
+    assert all(int(match["ok"]) > 5 for host, match in recap.items() if host in expected)
 
 
 @pytest.mark.slow

@@ -61,10 +61,10 @@ Path(name).write_text(json.dumps({{"days": 30, "ended": 0, "repositories": found
 def work(cluster: Cluster, tmp_path: Path) -> Clone:
     """A clone of a repository that has a revision of a file."""
     alice = cluster.person("alice")
-    found = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
-    if not (found.path / FILE).exists():
-        found.commit(FILE, uuid.uuid4().bytes * 100, "a file that rots")
-        found.hg("push").ok()
+    clone = alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "work")
+    if not (clone.path / FILE).exists():
+        clone.commit(FILE, uuid.uuid4().bytes * 100, "a file that rots")
+        clone.hg("push").ok()
     primary = cluster.first("ssh")
     wait_until(
         "the mirrors have it",
@@ -74,7 +74,7 @@ def work(cluster: Cluster, tmp_path: Path) -> Clone:
         ),
         SECONDS,
     )
-    return found
+    return clone
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def push(work: Clone) -> str:
     """Push something new; return the id that the pusher reads."""
     work.commit("followed.txt", uuid.uuid4().bytes, "something to follow")
     said = work.hg("push").ok().output
-    found = ID.search(said)
-    assert found, said
-    return found[1]
+    match = ID.search(said)
+    assert match, said
+    return match[1]
 
 
 def lines(host: Host, *names: str) -> list[dict[str, Any]]:
@@ -52,11 +52,11 @@ def lines(host: Host, *names: str) -> list[dict[str, Any]]:
 
 
 def events(found: list[dict[str, Any]], source: str) -> list[str]:
-    return [one["fields"].get("event", "") for one in found if one["source"] == source]
+    return [line["fields"].get("event", "") for line in found if line["source"] == source]
 
 
 def applied_lines(mirror: Host, name: str) -> list[dict[str, Any]]:
-    return [one for one in lines(mirror, name) if one["source"] == "hgfleet-applier"]
+    return [line for line in lines(mirror, name) if line["source"] == "hgfleet-applier"]
 
 
 def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clone) -> None:
@@ -64,19 +64,19 @@ def test_a_push_is_followed_from_sshd_to_each_mirror(cluster: Cluster, work: Clo
     primary = cluster.first("ssh")
 
     def ended() -> list[dict[str, Any]]:
-        found = lines(primary, name)
-        return found if "session-end" in events(found, "hgfleet-shell") else []
+        entries = lines(primary, name)
+        return entries if "session-end" in events(entries, "hgfleet-shell") else []
 
-    found = wait_until("the end of the session in the log", ended, SECONDS)
-    assert [one["time"] for one in found] == sorted(one["time"] for one in found)
-    said = [one["message"] for one in found if one["source"] == "sshd-session"]
-    assert any(line.startswith("Accepted publickey for hg from ") for line in said), found
-    session = events(found, "hgfleet-shell")
+    entries = wait_until("the end of the session in the log", ended, SECONDS)
+    assert [entry["time"] for entry in entries] == sorted(entry["time"] for entry in entries)
+    said = [entry["message"] for entry in entries if entry["source"] == "sshd-session"]
+    assert any(line.startswith("Accepted publickey for hg from ") for line in said), entries
+    session = events(entries, "hgfleet-shell")
     assert session[0] == "session"
     assert {"push", "session-end"} <= set(session)
-    assert "relay.published" in events(found, "hgfleet-relay")
-    pushes = {one["fields"]["push"] for one in found if "push" in one["fields"]}
-    assert len(pushes) == 1, found
+    assert "relay.published" in events(entries, "hgfleet-relay")
+    pushes = {entry["fields"]["push"] for entry in entries if "push" in entry["fields"]}
+    assert len(pushes) == 1, entries
 
     for mirror in mirrors_of(cluster):
         # Found by the id, which the message carries, and by the name of the push.
@@ -106,9 +106,9 @@ def test_the_lines_of_all_hosts_are_merged_by_time(
         "--extra-vars",
         json.dumps({"log_id": name, "log_file": str(file)}),
     ).ok()
-    found = file.read_text().splitlines()
-    assert found == sorted(found)
-    assert {line.split()[1] for line in found} == {host.name for host in hosts}
+    merged = file.read_text().splitlines()
+    assert merged == sorted(merged)
+    assert {line.split()[1] for line in merged} == {host.name for host in hosts}
 
 
 def test_an_id_that_is_none_is_refused_and_an_unknown_one_is_not_found(cluster: Cluster) -> None:
@@ -128,7 +128,7 @@ def test_a_clone_is_followed_from_the_proxy_to_the_worker(
     path = f"/{REPOSITORY}?cmd=getbundle"
 
     def logged() -> list[dict[str, Any]]:
-        return [one for one in requests_after(cluster, cursor) if one["uri"].startswith(path)]
+        return [entry for entry in requests_after(cluster, cursor) if entry["uri"].startswith(path)]
 
     request = wait_until("the clone in the proxy's log", logged, SECONDS)[-1]
     assert re.fullmatch(r"[0-9a-f]{16}", request["id"]), request
@@ -137,14 +137,14 @@ def test_a_clone_is_followed_from_the_proxy_to_the_worker(
     web = cluster.host(request["server"])
 
     def both() -> list[dict[str, Any]]:
-        found = [one for one in lines(web, request["id"]) if "status" in one["fields"]]
-        return found if {one["source"] for one in found} == {"nginx", "hgfleet-web"} else []
+        entries = [entry for entry in lines(web, request["id"]) if "status" in entry["fields"]]
+        return entries if {entry["source"] for entry in entries} == {"nginx", "hgfleet-web"} else []
 
-    found = wait_until(f"the clone in the logs of {web.name}", both, SECONDS)
-    for one in found:
-        assert one["fields"]["status"] == "200"
-        assert one["fields"]["client"] == request["client"]
-    (at_worker,) = [one for one in found if one["source"] == "hgfleet-web"]
+    entries = wait_until(f"the clone in the logs of {web.name}", both, SECONDS)
+    for entry in entries:
+        assert entry["fields"]["status"] == "200"
+        assert entry["fields"]["client"] == request["client"]
+    (at_worker,) = [entry for entry in entries if entry["source"] == "hgfleet-web"]
     assert at_worker["fields"]["repository"] == REPOSITORY
     assert at_worker["fields"]["command"] == "getbundle"
 
@@ -160,7 +160,7 @@ def test_a_client_reads_the_id_of_its_request_and_cannot_choose_it(
         assert answer.status == 200
         seen.append(answer.headers["x-request-id"])
     assert len({own, *seen}) == 3
-    assert all(re.fullmatch(r"[0-9a-f]{16}", one) for one in seen), seen
+    assert all(re.fullmatch(r"[0-9a-f]{16}", each) for each in seen), seen
     # A client past the proxy sends nginx an id and an address, which nginx ignores.
     mirror = mirrors_of(cluster)[0]
     url = cluster.url_past_proxy(mirror, f"{REPOSITORY}?cmd=heads&own={own}")

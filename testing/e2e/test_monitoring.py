@@ -27,12 +27,19 @@ def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Promet
         targets = prometheus.ask("targets", state="active")["activeTargets"]
         wrong = [f"{a['scrapeUrl']}: {a['lastError']}" for a in targets if a["health"] != "up"]
         assert not wrong, wrong
-        watched = {one["labels"]["host"] for one in targets if one["scrapePool"] == "hosts"}
+        watched = {
+            target["labels"]["host"] for target in targets if target["scrapePool"] == "hosts"
+        }
         assert watched == hosts
         probes = prometheus.ask("query", query="probe_success")["result"]
-        failed = [one["metric"] for one in probes if one["value"][1] != "1"]
+        failed = [probe["metric"] for probe in probes if probe["value"][1] != "1"]
         assert not failed, failed
-        assert {one["metric"]["part"] for one in probes} == {"proxy", "cdn", "objectstore", "ssh"}
+        assert {probe["metric"]["part"] for probe in probes} == {
+            "proxy",
+            "cdn",
+            "objectstore",
+            "ssh",
+        }
         # On a kernel without one of the pressure figures, this collector fails but has the others.
         query = 'node_scrape_collector_success{collector!="pressure"} == 0'
         assert not prometheus.ask("query", query=query)["result"]
@@ -62,7 +69,7 @@ def test_metrics_of_parts_come_from_their_hosts(cluster: Cluster, prometheus: Pr
     pruners = {host.name for host in cluster.all("backup")} - backed_up
     assert prometheus.query(f"min by (host) ({checks})").keys() == pruners
     checked = prometheus.ask("query", query=checks)["result"]
-    assert {one["metric"]["backed_up_host"] for one in checked} == backed_up
+    assert {sample["metric"]["backed_up_host"] for sample in checked} == backed_up
 
 
 def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
@@ -87,7 +94,7 @@ def test_a_run_of_the_bundle_jobs_is_seen_with_its_bundles(
     assert value("incomplete_repositories") >= 0
     # The busiest repositories of the last day; other tests have pushed and cloned before.
     busiest = prometheus.ask("query", query="hgfleet_repository_last_day_pushes")["result"]
-    named = {one["metric"]["repository"] for one in busiest}
+    named = {sample["metric"]["repository"] for sample in busiest}
     assert 0 < len(named) <= 22
     assert not named & {"e2e/private", "e2e/confidential"}
 
@@ -119,7 +126,7 @@ def test_pushes_are_counted_by_their_result(cluster: Cluster, tmp_path: Path) ->
 
     def have_grown() -> bool:
         now = counts()
-        assert all(one > old for one, old in zip(now, before, strict=True)), (before, now)
+        assert all(new > old for new, old in zip(now, before, strict=True)), (before, now)
         return True
 
     wait_until("the pushes are counted", have_grown)
@@ -157,7 +164,7 @@ def test_logins_sessions_clones_and_requests_are_counted(cluster: Cluster, tmp_p
 
     def counts() -> list[float]:
         series = metrics.written(hosts.values())
-        return [metrics.total(series, one) for one in expressions]
+        return [metrics.total(series, expression) for expression in expressions]
 
     before = counts()
     alice.clone(alice.ssh_url(REPOSITORY), tmp_path / "ssh", *live)
@@ -173,7 +180,11 @@ def test_logins_sessions_clones_and_requests_are_counted(cluster: Cluster, tmp_p
 
     def have_grown() -> bool:
         now = counts()
-        same = [one for one, new, old in zip(expressions, now, before, strict=True) if new <= old]
+        same = [
+            expression
+            for expression, new, old in zip(expressions, now, before, strict=True)
+            if new <= old
+        ]
         assert not same, same
         return True
 

@@ -269,7 +269,7 @@ def test_show_and_list_know_the_person(operator: Operator, somebody: Person) -> 
     shown = operator.person("show", operator.name).ok().stdout
     assert fingerprint(somebody.key) in shown
     listed = json.loads(operator.person("list", "--json").ok().stdout)
-    states = {one["name"]: one["state"] for one in listed}
+    states = {person["name"]: person["state"] for person in listed}
     assert states[operator.name] == "enabled"
     assert states["mallory"] == "disabled"
 

@@ -49,18 +49,18 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
 def store(cluster: Cluster) -> PrivateStore:
     """The private store, with the key of its reader."""
     text = cluster.first("ssh").shell(f"cat {SIGNING}")
-    (found,) = tomllib.loads(text)["store"]
-    return PrivateStore(**found)
+    (fields,) = tomllib.loads(text)["store"]
+    return PrivateStore(**fields)
 
 
 @pytest.fixture
 def token(alice: Person) -> Iterator[str]:
     """A token for alice, revoked afterwards."""
     said = alice.ssh("token", "create", "--days", "1", "private", "bundles").ok().stdout
-    found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
-    assert found, said
-    yield found[1]
-    alice.ssh("token", "revoke", found[2]).ok()
+    match = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
+    assert match, said
+    yield match[1]
+    alice.ssh("token", "revoke", match[2]).ok()
 
 
 def told(cluster: Cluster, person: Person) -> list[str]:
@@ -249,7 +249,7 @@ def test_without_a_key_clones_come_from_the_server_and_the_log_says_why(
                 for host, cursor in cursors
             ]
             return all(
-                re.search(f"endpoint-down endpoint=private .*{SIGNING}", one) for one in said
+                re.search(f"endpoint-down endpoint=private .*{SIGNING}", text) for text in said
             )
 
         wait_until("the prober of each host says why", noticed)

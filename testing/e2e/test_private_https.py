@@ -51,10 +51,10 @@ def new_token() -> Iterator[Callable[[Person], Token]]:
 
     def create(person: Person) -> Token:
         said = person.ssh("token", "create", "--days", "1", "end-to-end", "test").ok().stdout
-        found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
-        assert found, said
-        made.append((person, found[2]))
-        return Token(found[2], found[1])
+        match = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", said)
+        assert match, said
+        made.append((person, match[2]))
+        return Token(match[2], match[1])
 
     yield create
     for person, identity in made:

@@ -25,9 +25,9 @@ def links(cluster: Cluster) -> list[dict[str, object]]:
     """The pull bundles of this project's own history, after the run that follows a push."""
     cluster.wait_for_bundles(REPOSITORY)
     said = cluster.first("bundles").run("hgfleet", "bundles", "status", "--json", REPOSITORY)
-    found: list[dict[str, object]] = json.loads(said.ok().stdout)["pull_bundles"][REPOSITORY]
-    assert found
-    return found
+    listed: list[dict[str, object]] = json.loads(said.ok().stdout)["pull_bundles"][REPOSITORY]
+    assert listed
+    return listed
 
 
 @pytest.mark.parametrize("scheme", ["https", "ssh"])

@@ -32,11 +32,11 @@ def boot_id(host: Host) -> str:
 
 def objects(cluster: Cluster) -> dict[str, tuple[int, str]]:
     """Return status and size of every object that clients are sent to."""
-    found = {}
+    answers = {}
     for url in cluster.manifest(REPOSITORY):
         page = cluster.get(url, method="HEAD")
-        found[url] = (page.status, page.headers.get("content-length", ""))
-    return found
+        answers[url] = (page.status, page.headers.get("content-length", ""))
+    return answers
 
 
 def test_all_hosts_come_back_by_themselves_after_an_outage_of_power(

@@ -42,8 +42,8 @@ def offered(cluster: Cluster) -> list[str]:
     """Return the URLs that clients are offered, once they include the caches."""
     urls = cluster.manifest_of_all(REPOSITORY)
     caches = {cluster.address(host) for host in cluster.all("cdn")}
-    found = {urlsplit(url).hostname for url in urls}
-    assert caches <= found, f"got {found}, expected {caches} among them"
+    hosts = {urlsplit(url).hostname for url in urls}
+    assert caches <= hosts, f"got {hosts}, expected {caches} among them"
     return urls
 
 

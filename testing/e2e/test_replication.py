@@ -125,7 +125,7 @@ def test_bookmarks_and_phases_are_on_every_mirror(
     assert f"deleting remote bookmark {name}" in work.hg("push", "--bookmark", name).output
     for host in mirrors:
         shown = json.loads(ask(cluster, host, f"{REPOSITORY}/json-bookmarks").body)["bookmarks"]
-        assert name not in [one["bookmark"] for one in shown], host.name
+        assert name not in [bookmark["bookmark"] for bookmark in shown], host.name
 
 
 def test_what_is_private_on_the_primary_is_private_on_every_mirror(
@@ -147,15 +147,15 @@ def test_a_token_signs_in_on_every_mirror_until_it_is_revoked(
     cluster: Cluster, mirrors: list[Host], alice: Person
 ) -> None:
     made = alice.ssh("token", "create", "--days", "1", "mirrors").ok()
-    found = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", made.stdout)
-    assert found, made
+    match = re.match(r"(hgt_[a-z2-7]{40})\n\nThis is token ([a-z2-7]{8})\.", made.stdout)
+    assert match, made
     assert re.search(rf"accepted on \d/{len(mirrors)} mirrors", made.stderr), made
-    who = basic("alice", found[1])
+    who = basic("alice", match[1])
     try:
         for host in mirrors:
             assert ask(cluster, host, f"{PRIVATE}?cmd=heads", who).status == 200, host.name
     finally:
-        revoked = alice.ssh("token", "revoke", found[2]).ok()
+        revoked = alice.ssh("token", "revoke", match[2]).ok()
     assert re.search(rf"refused on \d/{len(mirrors)} mirrors", revoked.stderr), revoked
     for host in mirrors:
         # On a busy machine a mirror may be late; then the message names it.
@@ -197,8 +197,8 @@ def test_clone_bundles_are_advertised_by_every_mirror(
         def advertised(host: Host = host) -> bool:
             page = ask(cluster, host, "hgfleet?cmd=clonebundles")
             assert page.status == 200
-            found = [word for word in page.body.split() if word.startswith("https://")]
-            assert sorted(found) == urls
+            advertised_urls = [word for word in page.body.split() if word.startswith("https://")]
+            assert sorted(advertised_urls) == urls
             return True
 
         # The prober of each host reads new objects before clients are sent to them.
@@ -239,8 +239,8 @@ def test_a_mirror_is_what_the_primary_is(mirrors: list[Host]) -> None:
 
 def server_of(cluster: Cluster, client: Client, cursor: str) -> set[str]:
     """Return the web hosts to which the proxy sent requests of a client."""
-    found = requests_after(cluster, cursor)
-    return {one["server"] for one in found if one["client"] == client.address}
+    requests = requests_after(cluster, cursor)
+    return {request["server"] for request in requests if request["client"] == client.address}
 
 
 def test_a_client_stays_on_one_mirror_and_the_primary_serves_no_readers(

@@ -48,9 +48,9 @@ def path_for(host: Host) -> Iterator[Callable[[Person], str]]:
 
     yield path
     entries = registered(host)
-    for one in given:
-        if one in entries:
-            purge_now(host, one)
+    for made in given:
+        if made in entries:
+            purge_now(host, made)
     left = host.shell("cd /srv/hg/repos && find people -maxdepth 2 -name '.*' 2>/dev/null || true")
     assert left == "", f"remains of an unfinished creation: {left}"
 
@@ -259,10 +259,10 @@ def test_two_sessions_want_the_same_name(
         results.append(alice.ssh("repo", "create", path))
 
     both = [threading.Thread(target=create) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
+    for session in both:
+        session.start()
+    for session in both:
+        session.join()
 
     assert sorted(result.code == 0 for result in results) == [False, True], results
     assert registered(host)[path]["owner"] == "alice"

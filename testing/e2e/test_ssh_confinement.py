@@ -234,14 +234,14 @@ def test_a_session_has_neither_an_agent_nor_variables_of_the_client(
         try:
             wait_until("the agent listens", agent.exists, 10)
             with connection(bob, *options):
-                found = host.shell(
+                shown = host.shell(
                     "for p in $(pgrep -u hg -f 'hgfleet-shell --user bob'); do"
                     " echo process; tr '\\0' '\\n' </proc/$p/environ || :; done"
                 )
         finally:
             process.terminate()
             pace.wait(process, 10)
-    assert "process" in found, "no session of bob was found on the host"
-    assert "SSH_ORIGINAL_COMMAND=hg -R sandbox/playground" in found
-    assert "SSH_AUTH_SOCK" not in found
-    assert mark not in found
+    assert "process" in shown, "no session of bob was found on the host"
+    assert "SSH_ORIGINAL_COMMAND=hg -R sandbox/playground" in shown
+    assert "SSH_AUTH_SOCK" not in shown
+    assert mark not in shown

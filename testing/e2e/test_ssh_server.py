@@ -49,12 +49,12 @@ def test_profile_strict_passes_the_hardened_policy(cluster: Cluster, port: str) 
 def test_a_scan_of_profile_strict_finds_nothing(cluster: Cluster, port: str) -> None:
     told = audit(cluster, port)
 
-    algorithms = [one for kind in ("kex", "key", "enc", "mac") for one in told[kind]]
+    algorithms = [algorithm for kind in ("kex", "key", "enc", "mac") for algorithm in told[kind]]
     assert len(algorithms) > 10
     findings = {
-        one["algorithm"]: one["notes"]
-        for one in algorithms
-        if one["notes"].get("fail") or one["notes"].get("warn")
+        algorithm["algorithm"]: algorithm["notes"]
+        for algorithm in algorithms
+        if algorithm["notes"].get("fail") or algorithm["notes"].get("warn")
     }
     assert findings == {}
     assert told["cves"] == []

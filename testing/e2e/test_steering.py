@@ -52,12 +52,12 @@ def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
 def names(cluster: Cluster, urls: list[str]) -> list[str]:
     """Turn URLs into HOST/KIND."""
     hosts = {cluster.address(host): host.name for host in cluster.hosts}
-    found = []
+    shown = []
     for url in urls:
         address = str(urlsplit(url).hostname)
         kind = next(kind for kind in KINDS if f".{kind}" in url.rpartition("/")[2])
-        found.append(f"{hosts[address]}/{kind}")
-    return found
+        shown.append(f"{hosts[address]}/{kind}")
+    return shown
 
 
 @pytest.mark.usefixtures("source")
@@ -101,8 +101,8 @@ def test_a_client_with_little_memory_takes_another_kind(
     """The site's level of compression for this repository takes memory to decompress."""
     far = clients["elsewhere"]
     said = far.clone(f"https://proxy1/{REPOSITORY}", "--config", f"ui.available-memory={memory}")
-    found = re.findall(r"applying clone bundle from (\S+)", said.output)
-    assert names(cluster, found) == [f"cdn1/{kind}"]
+    urls = re.findall(r"applying clone bundle from (\S+)", said.output)
+    assert names(cluster, urls) == [f"cdn1/{kind}"]
 
 
 @pytest.mark.usefixtures("source")

@@ -128,22 +128,22 @@ def wants_of(item: pytest.Item) -> Wants:
 @cache
 def _marks_of_file(path: Path) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
     """Return the marks of each function and class of a file by name; marks of the file as ""."""
-    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    marks: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 
     def read(nodes: Iterable[ast.stmt], prefix: str) -> None:
         for node in nodes:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
                 many = isinstance(node.value, ast.List | ast.Tuple)
                 values = node.value.elts if many else [node.value]  # type: ignore[attr-defined]
-                found[""] = [mark for value in values if (mark := _mark(value))]
+                marks[""] = [mark for value in values if (mark := _mark(value))]
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 decorators = [mark for value in node.decorator_list if (mark := _mark(value))]
-                found[f"{prefix}{node.name}"] = decorators
+                marks[f"{prefix}{node.name}"] = decorators
             if isinstance(node, ast.ClassDef):
                 read(node.body, f"{node.name}::")
 
     read(ast.parse(path.read_text("utf-8")).body, "")
-    return found
+    return marks
 
 
 def _mark(node: ast.expr) -> tuple[str, tuple[str, ...]] | None:

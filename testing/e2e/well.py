@@ -22,12 +22,12 @@ def daemons(shown: str) -> list[str]:
 
     A job that a timer or a path starts again does not count: its last run met the fault of a test.
     """
-    found = []
+    failed = []
     for block in shown.strip().split("\n\n"):
         words = dict(line.partition("=")[::2] for line in block.splitlines())
         if words.get("Id") and not words.get("TriggeredBy"):
-            found.append(words["Id"])
-    return found
+            failed.append(words["Id"])
+    return failed
 
 
 def unused(shown: str) -> list[str]:
@@ -46,8 +46,8 @@ def unused(shown: str) -> list[str]:
 def absent(shown: str, hosts: Collection[str]) -> list[str]:
     """Return the hosts that do not run, by lines of `docker ps` with host and state."""
     states = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
-    found = {name: states.get(name, "missing") for name in hosts}
-    return [f"{name} is {state}" for name, state in found.items() if state != "running"]
+    actual = {name: states.get(name, "missing") for name in hosts}
+    return [f"{name} is {state}" for name, state in actual.items() if state != "running"]
 
 
 def problems(cluster: Cluster) -> list[str]:
@@ -88,15 +88,15 @@ def problems(cluster: Cluster) -> list[str]:
 
     looks = [web, ssh, mirrors, *((lambda host=host: units(host)) for host in hosts.values())]
     with ThreadPoolExecutor(4) as pool:
-        return [problem for found in pool.map(answer, looks) for problem in found]
+        return [problem for each in pool.map(answer, looks) for problem in each]
 
 
 def wait(cluster: Cluster, seconds: float = SECONDS) -> None:
     """Wait until the cluster is well; the error names the parts that are not."""
 
     def probe() -> bool:
-        found = problems(cluster)
-        assert not found, "; ".join(found)
+        left = problems(cluster)
+        assert not left, "; ".join(left)
         return True
 
     wait_until("the cluster is well", probe, seconds, 0.5)

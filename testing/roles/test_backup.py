@@ -216,7 +216,7 @@ def test_a_backup_counts_once_a_drill_has_restored_it(host: Host, repository: st
         run(host, DRILL)
         assert "event=backup.done" in journal(host, DRILL)
         status = json.loads(host.run("hgfleet backup status --json").stdout)["lost"]
-        assert any(one["reason"] == "" for one in status.values()), status
+        assert any(drill["reason"] == "" for drill in status.values()), status
         assert host.run("ls /var/lib/hgfleet-backup/drill").rc != 0
     finally:
         host.check_output("rm -r %s", f"{REPOSITORIES}/{repository}")

@@ -32,7 +32,7 @@ class Controller:
     def play(self, playbook: str, *options: str) -> tuple[int, str]:
         """Run a playbook on the host; return its exit code, and its output as a single line."""
         variables = (f"base_tls_ca_folder={self.folder}", f"ansible_host={self.container}")
-        given = [word for one in variables for word in ("--extra-vars", one)]
+        given = [word for variable in variables for word in ("--extra-vars", variable)]
         done = subprocess.run(
             ["ansible-playbook", "-i", INVENTORY, playbook, *given, *options],
             env=controller_environment(),

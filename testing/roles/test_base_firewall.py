@@ -85,10 +85,10 @@ def controller(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Controll
     }
     inventory = folder / "hosts.yml"
     inventory.write_text(json.dumps({"all": {"hosts": {"role-base": variables}}}))
-    found = Controller(inventory)
-    settled = found.change({})
+    made = Controller(inventory)
+    settled = made.change({})
     assert settled.returncode == 0, settled.stdout + settled.stderr
-    return found
+    return made
 
 
 def order(text: str, *wanted: str) -> list[str]:

@@ -141,8 +141,8 @@ def test_credentials_are_closed_and_in_no_list_of_processes(host: Host, secrets:
 
 
 def test_there_are_no_credentials_of_stores_that_are_gone(host: Host, secrets: list[str]) -> None:
-    found = host.check_output("ls /etc/hgfleet/secrets").split()
-    ours = [name.removeprefix("bundles-") for name in found if name.startswith("bundles-")]
+    names = host.check_output("ls /etc/hgfleet/secrets").split()
+    ours = [name.removeprefix("bundles-") for name in names if name.startswith("bundles-")]
     assert sorted(ours) == sorted(secrets)
 
 

@@ -110,12 +110,13 @@ def bundle(request: pytest.FixtureRequest, host: Host, cache: Cache) -> Iterator
         )
         url = f"{cache.origin}{cache.path}/bundles.json"
         told = host.run("python3 -c %s %s", read, url)
-        found = re.findall(r'"url": "([^"]+)"', told.stdout)
-        urls = [one for one in found if one.startswith(f"{cache.origin}{cache.path}/")]
+        published = re.findall(r'"url": "([^"]+)"', told.stdout)
+        urls = [each for each in published if each.startswith(f"{cache.origin}{cache.path}/")]
         if is_site and not urls:
             pytest.skip("the origin has no bundle yet")
         assert urls, told
-        yield max(urls, key=lambda one: int(cache.ask(one)[0]["size"])).partition(cache.path)[2][1:]
+        largest = max(urls, key=lambda each: int(cache.ask(each)[0]["size"]))
+        yield largest.partition(cache.path)[2][1:]
         return
     bucket, name = cache.path.strip("/"), f"hgfleet-test/{uuid.uuid4().hex}.hg"
     make = ("python3 -c %s %s %s %s %s", MAKE, cache.origin, bucket, name)
@@ -237,11 +238,11 @@ def test_what_a_prober_has_read_is_not_in_the_journal(cache: Cache, bundle: str)
 
     told = cache.ask(f"{url}/{bundle}", f"{url}/{missing}", Range=asked)
 
-    assert [one["status"] for one in told] == [206, 404]
+    assert [answer["status"] for answer in told] == [206, 404]
     cache.host.check_output("journalctl --sync")
     lines = cache.host.check_output("journalctl -t hgfleet_cdn -o cat -n 100 --no-pager")
     # A prober's successful requests are not logged; its failures and other clients' requests are.
-    assert [json.loads(one)["uri"] for one in lines.splitlines() if asked in one] == [
+    assert [json.loads(line)["uri"] for line in lines.splitlines() if asked in line] == [
         f"{cache.path}/{missing}"
     ]
 
@@ -281,7 +282,7 @@ def test_requests_are_in_the_journal(host: Host, cache: Cache) -> None:
     cache.one(name, Range="bytes=0-9")
     host.check_output("journalctl --sync")
     lines = host.check_output("journalctl -t hgfleet_cdn -o cat -n 100 --no-pager").splitlines()
-    found = [json.loads(line) for line in lines if name in line]
-    assert [(one["status"], one["range"], one["cache"]) for one in found] == [
+    requests = [json.loads(line) for line in lines if name in line]
+    assert [(request["status"], request["range"], request["cache"]) for request in requests] == [
         ("404", "bytes=0-9", "MISS")
     ]

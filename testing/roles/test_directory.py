@@ -141,7 +141,7 @@ def test_every_key_has_its_fingerprint_beside_it(people: list[dict[str, list[str
 
 
 def test_no_key_belongs_to_two_people(people: list[dict[str, list[str]]]) -> None:
-    every = [one for person in people for one in person.get("sshPublicKeyId", [])]
+    every = [identity for person in people for identity in person.get("sshPublicKeyId", [])]
     assert len(every) == len(set(every))
 
 
@@ -154,8 +154,8 @@ def test_fingerprints_are_compared_in_exact_case(
     host: Host, people: list[dict[str, list[str]]], suffix: str
 ) -> None:
     for person in people[:3]:
-        for one in person.get("sshPublicKeyId", []):
-            other = one.swapcase().replace("sha256:", "SHA256:")
+        for identity in person.get("sshPublicKeyId", []):
+            other = identity.swapcase().replace("sha256:", "SHA256:")
             assert (
                 search(host, f"ou=people,{suffix}", "one", f"(sshPublicKeyId={other})", "uid") == []
             )

@@ -114,9 +114,9 @@ def test_a_user_of_the_socket_sees_which_entries_it_has_how_new_they_are_and_not
     asked = "runuser -u hgreplica -- ldapsearch -Q -LLL -Y EXTERNAL -H ldapi:/// -b %s"
     seen = host.check_output(asked + " contextCSN", suffix)
     assert re.search(r"^contextCSN: \d{14}", seen, re.MULTILINE)
-    found = host.check_output(asked + " '(entryUUID=*)' '*' +", suffix)
-    assert found.count("dn: ") == len(everything)
-    names = set(re.findall(r"^(\w+):", found, re.MULTILINE))
+    shown = host.check_output(asked + " '(entryUUID=*)' '*' +", suffix)
+    assert shown.count("dn: ") == len(everything)
+    names = set(re.findall(r"^(\w+):", shown, re.MULTILINE))
     assert names <= {"dn", "entryUUID", "entryCSN", "objectClass", "contextCSN"}
 
 
@@ -158,9 +158,9 @@ def test_the_check_is_sandboxed_and_may_do_little(host: Host) -> None:
     assert shown(host, CHECK, "User") == "hgreplica"
     for unit in (CHECK, "slapd.service"):
         report = host.check_output("systemd-analyze security --no-pager %s", unit)
-        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
-        assert found
-        assert float(found[1]) <= 2.0, report
+        exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+        assert exposure
+        assert float(exposure[1]) <= 2.0, report
     folder = host.file("/run/hgfleet")
     assert (folder.user, folder.mode) == ("hgreplica", 0o755)
 
@@ -170,11 +170,11 @@ def test_the_replicas_password_is_roots_alone(host: Host) -> None:
     assert (secret.user, secret.group, secret.mode) == ("root", "root", 0o600)
     for user in ("hgreplica", "hgkeys", "nobody"):
         assert host.run("runuser -u %s -- cat %s", user, secret.path).rc != 0
-    found = host.run(
+    done = host.run(
         f"grep -r -l -F -f {secret.path} --exclude-dir secrets /etc/hgfleet /etc/systemd;"
         f" journalctl --quiet --no-pager | grep -F -f {secret.path}"
     )
-    assert found.stdout == ""
+    assert done.stdout == ""
     assert secret.content_string.strip() not in host.check_output("ps -eo args")
 
 

@@ -169,8 +169,8 @@ def test_names_of_private_repositories_are_closed_to_other_users(host: Host) -> 
         ("/etc/hgfleet/registry.yml", "root", 0o640),
         ("/var/lib/hgfleet/manifests", "hg" if is_mirror else "hgbundles", 0o2750),
     ):
-        found = host.file(name)
-        assert (found.user, found.group, found.mode) == (user, "hg", mode), name
+        file = host.file(name)
+        assert (file.user, file.group, file.mode) == (user, "hg", mode), name
 
 
 def test_all_that_serve_share_the_queue_of_clones_and_nobody_else(host: Host) -> None:
@@ -259,13 +259,13 @@ def test_a_night_verifies_a_repository_and_keeps_its_result(host: Host) -> None:
     host.run("systemctl start %s", service := "hgfleet-integrity.service")
     journal = host.run("journalctl -u %s -n 30 --no-pager", service).stdout
     assert host.check_output("systemctl show -P ExecMainStatus %s", service) == "0", journal
-    found = json.loads(host.check_output("hgfleet integrity status --json"))
-    assert found["corrupt"] == []
-    assert any(one["time"] for one in found["repositories"].values()), found
+    status = json.loads(host.check_output("hgfleet integrity status --json"))
+    assert status["corrupt"] == []
+    assert any(verified["time"] for verified in status["repositories"].values()), status
     state = host.file("/var/lib/hgfleet-integrity/state.json")
     assert (state.user, state.group, state.mode) == ("hg", "hg", 0o640)
     # The metrics may read neither repositories nor their names.
     read = "runuser -u nobody -- cat /var/lib/hgfleet-integrity/figures.json"
     figures = json.loads(host.check_output(read))
-    assert figures["ended"] == found["ended"]
-    assert (figures["repositories"], figures["corrupt"]) == (len(found["repositories"]), 0)
+    assert figures["ended"] == status["ended"]
+    assert (figures["repositories"], figures["corrupt"]) == (len(status["repositories"]), 0)

@@ -47,10 +47,10 @@ def shown(host: Host, unit: str) -> dict[str, str]:
 
 
 def port(host: Host) -> int:
-    found = host.check_output(
+    option = host.check_output(
         "grep -o 'web.listen-address=:[0-9]*' /etc/systemd/system/%s", EXPORTER
     )
-    return int(found.rpartition(":")[2])
+    return int(option.rpartition(":")[2])
 
 
 def ask(host: Host, *certificate: str) -> str:
@@ -91,9 +91,9 @@ def test_a_reader_gets_the_release_and_the_end_of_the_certificate(
 
 
 def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
-    found = {name: value for name, value in metrics.items() if "source_readable" in name}
-    assert len(found) >= 8
-    assert set(found.values()) == {1.0}, found
+    sources = {name: value for name, value in metrics.items() if "source_readable" in name}
+    assert len(sources) >= 8
+    assert set(sources.values()) == {1.0}, sources
 
 
 def test_units_that_start_with_the_host_are_known(host: Host, wait_for: WaitFor) -> None:
@@ -111,9 +111,9 @@ def test_records_of_backups_are_read(host: Host, metrics: dict[str, float]) -> N
         pytest.skip("only on a host with backups")
     text = host.run("cat /var/lib/hgfleet-backup/runs.json").stdout
     runs: dict[str, Any] = json.loads(text) if text else {}
-    found = metrics["hgfleet_backup_last_run_timestamp_seconds"]
+    last = metrics["hgfleet_backup_last_run_timestamp_seconds"]
     # A run may have ended since the metrics were written.
-    assert bool(found) == bool(runs.get("ended")) or not found
+    assert bool(last) == bool(runs.get("ended")) or not last
 
 
 def test_a_client_without_a_certificate_is_refused(host: Host) -> None:

@@ -50,10 +50,10 @@ print(connection.getresponse().status)
 
 
 def url(host: Host) -> str:
-    found = host.check_output(
+    setting = host.check_output(
         "grep -o 'web.external-url=[^ ]*' /etc/systemd/system/prometheus.service"
     )
-    return str(found.partition("=")[2]).rstrip("/")
+    return str(setting.partition("=")[2]).rstrip("/")
 
 
 def ask(host: Host, path: str) -> Any:
@@ -63,10 +63,10 @@ def ask(host: Host, path: str) -> Any:
 
 
 def targets(host: Host) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in ask(host, "targets?state=active")["activeTargets"]:
-        found.setdefault(one["scrapePool"], []).append(one)
-    return found
+    pools: dict[str, list[dict[str, Any]]] = {}
+    for target in ask(host, "targets?state=active")["activeTargets"]:
+        pools.setdefault(target["scrapePool"], []).append(target)
+    return pools
 
 
 def test_programs_run_and_start_with_the_host(host: Host) -> None:
@@ -78,14 +78,16 @@ def test_programs_run_and_start_with_the_host(host: Host) -> None:
 
 def test_metrics_of_every_host_arrive(host: Host, wait_for: WaitFor) -> None:
     def are_up() -> bool:
-        found = targets(host)
-        asked = [one for pool in ("hosts", "prometheus", "alertmanager") for one in found[pool]]
+        pools = targets(host)
+        asked = [
+            target for pool in ("hosts", "prometheus", "alertmanager") for target in pools[pool]
+        ]
         wrong = [f"{a['scrapeUrl']}: {a['lastError']}" for a in asked if a["health"] != "up"]
         assert not wrong, wrong
         return True
 
     wait_for("all targets are up", are_up, seconds=60)
-    hosts = {one["labels"]["host"] for one in targets(host)["hosts"]}
+    hosts = {target["labels"]["host"] for target in targets(host)["hosts"]}
     assert host.check_output("hostname") in hosts
 
 
@@ -93,8 +95,8 @@ def test_metrics_of_hgfleet_arrive(host: Host, wait_for: WaitFor) -> None:
     def releases() -> list[Any]:
         return list(ask(host, "query?query=hgfleet_release_info")["result"])
 
-    found = wait_for("releases of hosts are known", releases, seconds=60)
-    assert all(one["metric"]["host"] for one in found)
+    series = wait_for("releases of hosts are known", releases, seconds=60)
+    assert all(sample["metric"]["host"] for sample in series)
 
 
 def test_dashboards_are_a_page_of_prometheus(host: Host) -> None:
@@ -145,8 +147,8 @@ def test_only_prometheus_listens_beyond_the_host(host: Host) -> None:
     listening = host.check_output("ss -Hltnp")
     addresses = [line.split()[3] for line in listening.splitlines()]
     for inner in ("9093", "9115"):
-        found = [one for one in addresses if one.endswith(f":{inner}")]
-        assert found == [f"127.0.0.1:{inner}"], listening
+        bound = [address for address in addresses if address.endswith(f":{inner}")]
+        assert bound == [f"127.0.0.1:{inner}"], listening
     assert f"*:{url(host).rpartition(':')[2]}" in addresses, listening
 
 
@@ -174,9 +176,9 @@ def journal_port(host: Host) -> str:
     if not settings.exists:
         assert "19532" not in listened(host)
         pytest.skip("monitoring_journal_port is 0")
-    found = re.search(r"listen \*:([0-9]+) ssl", settings.content_string)
-    assert found
-    return found[1]
+    match = re.search(r"listen \*:([0-9]+) ssl", settings.content_string)
+    assert match
+    return match[1]
 
 
 @pytest.fixture(scope="module")
@@ -307,8 +309,8 @@ def test_probes_come_each_minute_and_start_with_the_host(host: Host, wait_for: W
 @pytest.mark.usefixtures("probes")
 def test_results_of_probes_are_counted_and_shown(host: Host, wait_for: WaitFor) -> None:
     def counted() -> bool:
-        found = ask(host, "query?query=sum(objective:attempts:total%7Bobjective=%22clones%22%7D)")
-        return bool(found["result"]) and float(found["result"][0]["value"][1]) > 0
+        answer = ask(host, "query?query=sum(objective:attempts:total%7Bobjective=%22clones%22%7D)")
+        return bool(answer["result"]) and float(answer["result"][0]["value"][1]) > 0
 
     wait_for("clones are counted", counted, seconds=120)
     assert "clone" in host.check_output("hgfleet probes show").lower()

@@ -362,8 +362,10 @@ for path in paths:
     def logged() -> list[tuple[str, str]]:
         host.check_output("journalctl --sync")
         read = "journalctl --unit=%s --output=cat --since=-1min --grep=GetObject"
-        found = [one.split() for one in host.run(read, UNIT).stdout.splitlines() if key in one]
-        return [(one[4], one[10]) for one in found if one[4].startswith("127.0.0.")]
+        requests = [
+            line.split() for line in host.run(read, UNIT).stdout.splitlines() if key in line
+        ]
+        return [(fields[4], fields[10]) for fields in requests if fields[4].startswith("127.0.0.")]
 
     wait_for("the last request is logged", lambda: ("127.0.0.9", "404") in logged())
     # A prober's successful requests are not logged; its failures and other clients' requests are.

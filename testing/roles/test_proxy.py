@@ -69,10 +69,10 @@ def test_every_web_host_is_well(host: Host, wait_for: WaitFor) -> None:
     def states() -> dict[str, str]:
         told = host.check_output("echo 'show stat' | socat - /run/haproxy/admin.sock")
         servers = [line.split(",") for line in told.splitlines() if line.startswith("web,")]
-        found = {row[1]: row[17] for row in servers if row[1] != "BACKEND"}
-        assert found
-        assert set(found.values()) == {"UP"}, found
-        return found
+        by_server = {row[1]: row[17] for row in servers if row[1] != "BACKEND"}
+        assert by_server
+        assert set(by_server.values()) == {"UP"}, by_server
+        return by_server
 
     # A mirror comes back by itself when it has caught up.
     wait_for("every web host to be up", states, 120)
@@ -85,8 +85,8 @@ def test_a_client_stays_on_one_web_host(host: Host) -> None:
     for number in range(20):
         assert ask(host, "GET", f"{HERE}{mark}.{number}")["status"] == "200"
     lines = host.check_output("journalctl -u haproxy -n 2000 --no-pager -o cat").splitlines()
-    found = {json.loads(line)["server"] for line in lines if mark in line}
-    assert len(found) == 1
+    hosts = {json.loads(line)["server"] for line in lines if mark in line}
+    assert len(hosts) == 1
 
 
 @pytest.mark.disruptive
@@ -101,8 +101,8 @@ def test_a_client_stays_on_its_web_host_over_a_reload(host: Host, wait_for: Wait
         return re.findall(r"(?m)^Pid: (\d+)", admin("show info"))[0]
 
     def stays() -> set[tuple[str, str]]:
-        found = re.findall(r"key=(\S+) .*server_id=(\d+)", admin("show table web"))
-        return {one for one in found if one[0] in ("::1", "::ffff:127.0.0.1")}
+        entries = re.findall(r"key=(\S+) .*server_id=(\d+)", admin("show table web"))
+        return {entry for entry in entries if entry[0] in ("::1", "::ffff:127.0.0.1")}
 
     before, worker = stays(), pid()
     assert before
@@ -170,16 +170,16 @@ def test_no_process_of_the_proxy_is_root(host: Host) -> None:
 
 def test_the_unit_is_confined(host: Host) -> None:
     report = host.check_output("systemd-analyze security --no-pager haproxy.service")
-    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
-    assert found, report
-    assert float(found[1]) <= 2.0, report
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+    assert exposure, report
+    assert float(exposure[1]) <= 2.0, report
 
 
 def test_requests_are_logged_to_the_journal(host: Host) -> None:
     ask(host, "GET", f"{HERE}/healthz?logged=yes")
     lines = host.check_output("journalctl -u haproxy -n 50 --no-pager -o cat")
-    found = [json.loads(line) for line in lines.splitlines() if "logged=yes" in line]
-    assert found, lines
-    assert found[-1]["uri"] == "/healthz?logged=yes"
-    assert (found[-1]["status"], found[-1]["frontend"]) == (200, "https")
-    assert found[-1]["bytes"] > 0
+    requests = [json.loads(line) for line in lines.splitlines() if "logged=yes" in line]
+    assert requests, lines
+    assert requests[-1]["uri"] == "/healthz?logged=yes"
+    assert (requests[-1]["status"], requests[-1]["frontend"]) == (200, "https")
+    assert requests[-1]["bytes"] > 0

@@ -159,8 +159,8 @@ def test_the_ca_issues_a_certificate_which_the_proxy_serves_without_a_restart(
 @pytest.mark.usefixtures("ca")
 def test_the_key_is_for_the_proxy_and_the_account_for_its_user_alone(host: Host) -> None:
     key, chain = f"{FOLDER}/served/key.pem", f"{FOLDER}/served/cert.pem"
-    found = host.check_output("stat -L -c '%%a %%U:%%G' %s %s %s/lego", key, chain, FOLDER)
-    assert found.splitlines() == [
+    modes = host.check_output("stat -L -c '%%a %%U:%%G' %s %s %s/lego", key, chain, FOLDER)
+    assert modes.splitlines() == [
         "640 hgacme:hgacme",
         "644 hgacme:hgacme",
         "700 hgacme:hgacme",
@@ -213,6 +213,6 @@ def test_the_end_of_the_certificate_in_use_is_a_metric(host: Host) -> None:
 def test_the_units_are_confined(host: Host) -> None:
     for unit in (UNIT, "hgfleet-acme-served.service"):
         report = host.check_output("systemd-analyze security --no-pager %s", unit).splitlines()[-1]
-        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
-        assert found, report
-        assert float(found[1]) <= 2.0, report
+        exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+        assert exposure, report
+        assert float(exposure[1]) <= 2.0, report

@@ -191,16 +191,16 @@ def test_webhooks_hear_events_and_secrets_are_known_to_systemd_alone(
     if unit not in units:
         assert not any(name.startswith("webhook-") for name in secrets)
         pytest.skip("no receivers")
-    found = host.file(WEBHOOKS)
-    assert (found.user, found.group, found.mode) == ("root", "hgwebhooks", 0o640)
-    names = [one["name"] for one in tomllib.loads(found.content_string)["receivers"]]
+    settings = host.file(WEBHOOKS)
+    assert (settings.user, settings.group, settings.mode) == ("root", "hgwebhooks", 0o640)
+    names = [receiver["name"] for receiver in tomllib.loads(settings.content_string)["receivers"]]
     assert {f"webhook-{name}" for name in names} == {
         name for name in secrets if name.startswith("webhook-")
     }
     for name in names:
         secret = host.file(f"/etc/hgfleet/secrets/webhook-{name}")
         assert (secret.user, secret.mode) == ("root", 0o600)
-        assert secret.content_string.strip() not in found.content_string
+        assert secret.content_string.strip() not in settings.content_string
     wait_for(
         "the daemon to hear events",
         lambda: "webhooks.broker-connected" in host.run("journalctl -u %s -o cat", unit).stdout,
@@ -220,8 +220,8 @@ def test_a_mirror_refuses_changes_and_the_primary_waits_for_mirrors(
         assert host.check_output(show, "hgfleet.replica-of") == settings["primary"]
         assert host.run(show, "hgfleet.relay").rc == 1
         for folder in ("manifests", "pullbundles"):
-            found = host.file(f"/var/lib/hgfleet/{folder}")
-            assert (found.user, found.group, found.mode) == ("hg", "hg", 0o2750)
+            place = host.file(f"/var/lib/hgfleet/{folder}")
+            assert (place.user, place.group, place.mode) == ("hg", "hg", 0o2750)
     else:
         assert host.run(show, "hgfleet.replica-of").rc == 1
         wake = host.file(host.check_output(show, "hgfleet.relay"))
@@ -236,8 +236,8 @@ def test_a_mirror_catches_up_and_is_healthy_from_then_on(
         pytest.skip("the primary")
 
     def state() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(host.file(STATE).content_string)
-        return found
+        loaded: dict[str, Any] = json.loads(host.file(STATE).content_string)
+        return loaded
 
     wait_for("the mirror to catch up", lambda: state()["caught_up"], 120)
     ask = (
@@ -249,5 +249,5 @@ def test_a_mirror_catches_up_and_is_healthy_from_then_on(
     wait_for(
         "the mirror to be healthy", lambda: host.check_output("python3 -c %s", ask) == "200", 120
     )
-    found = host.file(STATE)
-    assert (found.user, found.mode) == ("hg", 0o644)
+    file = host.file(STATE)
+    assert (file.user, file.mode) == ("hg", 0o644)

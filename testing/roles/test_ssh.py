@@ -227,7 +227,7 @@ def test_strangers_from_the_balancer_and_the_probes_are_not_punished(
     config = host.file(CONFIG).content_string
     assert re.search(r"^PerSourcePenalties .*\bmin:", config, re.MULTILINE)
     exempt = sshd["persourcepenaltyexemptlist"][0].split(",")
-    assert all(re.fullmatch(r"[0-9a-f.:]+(/[0-9]+)?", one) for one in exempt), exempt
+    assert all(re.fullmatch(r"[0-9a-f.:]+(/[0-9]+)?", network) for network in exempt), exempt
 
 
 def test_a_ca_and_its_lookup_come_together(host: Host, sshd: dict[str, list[str]]) -> None:
@@ -276,12 +276,12 @@ def test_setting_for_administrators(admin: dict[str, list[str]], name: str, valu
 @pytest.fixture(scope="module")
 def accounts(host: Host, of_site: Machine | None) -> list[str]:
     """The break-glass accounts of this host, which must be its inventory's."""
-    found = host.check_output("ls /etc/hgfleet/ssh/admin_keys").split()
-    problem = machine.accounts_problem(found, of_site)
+    names = host.check_output("ls /etc/hgfleet/ssh/admin_keys").split()
+    problem = machine.accounts_problem(names, of_site)
     assert not problem, problem
-    if not found:
+    if not names:
         pytest.skip("the inventory has no break-glass account (ssh_admin_accounts)")
-    return found
+    return names
 
 
 def test_break_glass_needs_nothing_but_files_of_root(host: Host, accounts: list[str]) -> None:
@@ -336,11 +336,11 @@ def test_only_the_lookup_reads_its_password(host: Host) -> None:
 
 def test_password_is_nowhere_else(host: Host) -> None:
     password = host.file("/etc/hgfleet/secrets/keys-bind").content_string.strip()
-    found = host.run(
+    done = host.run(
         "grep -r -l -F -f /etc/hgfleet/secrets/keys-bind --exclude-dir secrets /etc/hgfleet;"
         " journalctl --quiet --no-pager | grep -F -f /etc/hgfleet/secrets/keys-bind"
     )
-    assert found.stdout == ""
+    assert done.stdout == ""
     assert password not in host.check_output("ps -eo args")
 
 
@@ -517,8 +517,8 @@ def test_key_lookup_counts_its_answers_and_writes_nothing_else(host: Host) -> No
     assert (counts.user, counts.mode) == ("hgkeys", 0o644)
     assert "question " in counts.content_string
     others = "/run/hgfleet-counters /srv/hg/repos /var/lib/hgfleet /etc/hgfleet"
-    found = f"find {others} -writable -not -type l -print -quit 2>/dev/null"
-    assert host.check_output(f"runuser -u hgkeys -- sh -c '{found}; true'") == ""
+    search = f"find {others} -writable -not -type l -print -quit 2>/dev/null"
+    assert host.check_output(f"runuser -u hgkeys -- sh -c '{search}; true'") == ""
 
 
 def test_what_pulls_cost_is_logged_for_the_bundle_jobs_alone(host: Host) -> None:

@@ -48,9 +48,9 @@ class Reply(NamedTuple):
 @pytest.fixture
 def port(host: Host) -> int:
     settings = host.file("/etc/nginx/nginx.conf").content_string
-    found = re.search(r"^\s*listen \S*:(\d+) ssl", settings, re.MULTILINE)
-    assert found
-    return int(found[1])
+    match = re.search(r"^\s*listen \S*:(\d+) ssl", settings, re.MULTILINE)
+    assert match
+    return int(match[1])
 
 
 @pytest.fixture
@@ -245,9 +245,9 @@ def test_only_nginx_reaches_the_workers(host: Host) -> None:
 def test_units_are_sandboxed(host: Host) -> None:
     for name, most in ((UNIT, 1.5), ("nginx.service", 2.0)):
         report = host.check_output(f"systemd-analyze security --no-pager {name}")
-        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
-        assert found
-        assert float(found[1]) <= most, report
+        exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+        assert exposure
+        assert float(exposure[1]) <= most, report
     shown = host.check_output(f"systemctl show {UNIT} -p User -p ProtectSystem -p MemoryMax")
     assert "User=hgweb" in shown
     assert "ProtectSystem=strict" in shown
@@ -357,9 +357,9 @@ def test_tokens_are_read_by_the_sign_in_and_written_by_hg(host: Host) -> None:
 
 def test_it_asks_the_directory_over_tls(host: Host) -> None:
     settings = host.file("/etc/hgfleet/auth.toml").content_string
-    found = re.search(r"^uris = (\[.*\])$", settings, re.MULTILINE)
-    assert found
-    assert all(uri.startswith(("ldaps://", "ldapi://")) for uri in json.loads(found[1]))
+    match = re.search(r"^uris = (\[.*\])$", settings, re.MULTILINE)
+    assert match
+    assert all(uri.startswith(("ldaps://", "ldapi://")) for uri in json.loads(match[1]))
     probe = host.run("/opt/hgfleet/current/bin/hgfleet-auth --probe")
     assert probe.rc == 0, probe.stdout + probe.stderr
     assert "answers after" in probe.stdout
@@ -367,9 +367,9 @@ def test_it_asks_the_directory_over_tls(host: Host) -> None:
 
 def test_the_sign_in_is_sandboxed(host: Host) -> None:
     report = host.check_output(f"systemd-analyze security --no-pager {AUTH}")
-    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
-    assert found
-    assert float(found[1]) <= 2.0, report
+    exposure = re.search(r"Overall exposure level for \S+: ([0-9.]+)", report)
+    assert exposure
+    assert float(exposure[1]) <= 2.0, report
 
 
 def test_who_sends_a_password_is_never_written_down_with_it(ask: Any, host: Host) -> None:
@@ -379,8 +379,8 @@ def test_who_sends_a_password_is_never_written_down_with_it(ask: Any, host: Host
     assert reply.status == 401
     assert host.run(f"grep {mark[:8]} {LOG}").rc == 0
     for secret in (mark, encoded):
-        found = host.run(
+        done = host.run(
             f"grep -r -l -F {secret} /var/log/nginx /var/log/hgfleet;"
             f" journalctl --quiet --no-pager --since=-5m | grep -v grep | grep -F {secret}"
         )
-        assert found.stdout == ""
+        assert done.stdout == ""

@@ -41,8 +41,8 @@ def witness(root: Root) -> Iterator[Witness]:
     yield seen
 
     def unchanged() -> bool:
-        found = differences(before, root.look(), seen.begun)
-        assert not found, "the host is not as it was:\n" + "\n".join(found)
+        changes = differences(before, root.look(), seen.begun)
+        assert not changes, "the host is not as it was:\n" + "\n".join(changes)
         return True
 
     # A session that was cut off may need a moment to end.

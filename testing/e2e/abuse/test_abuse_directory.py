@@ -84,10 +84,10 @@ class Entries:
 def entries(cluster: Cluster) -> Iterator[Entries]:
     """The directory; the entries of the test are removed afterwards."""
     base = cluster.env["HGFLEET_LDAP_BASE"]
-    found = Entries(cluster.first("directory"), cluster.first("ssh"), base)
-    yield found
-    found.remove()
-    found.wait()
+    made = Entries(cluster.first("directory"), cluster.first("ssh"), base)
+    yield made
+    made.remove()
+    made.wait()
 
 
 def person_entry(uid: str, key: str, identity: str) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def strangers(
     An input is a function from the type and the base64 of the public key to the name and the stored
     key.
     """
-    found = {}
+    made = {}
     for number, (name, values) in enumerate(stored.items()):
         key = folder / f"key-{number}"
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "made", "-f", str(key)]).ok()
@@ -130,9 +130,9 @@ def strangers(
         identity = fingerprint(key)
         uid, value = values(kind, blob)
         entries.add(f"cn=Abuse {number},ou=people", person_entry(uid, value, identity))
-        found[name] = Stranger(Person("stranger", key, cluster), identity)
+        made[name] = Stranger(Person("stranger", key, cluster), identity)
     entries.wait()
-    return found
+    return made
 
 
 def are_refused(witness: Witness, found: Mapping[str, Stranger], reason: str) -> None:
@@ -162,9 +162,9 @@ def test_a_stored_key_that_is_more_than_a_key_opens_nothing(
         )
 
     inputs = {name: values(stored) for name, stored in witness.chosen(STORED).items()}
-    found = strangers(cluster, entries, tmp_path, inputs)
+    people = strangers(cluster, entries, tmp_path, inputs)
 
-    are_refused(witness, found, "directory-key")
+    are_refused(witness, people, "directory-key")
 
 
 UIDS: Final = {
@@ -190,9 +190,9 @@ def test_a_stored_name_that_is_none_opens_nothing(
         return lambda kind, blob: (uid, f"{kind} {blob}")
 
     inputs = {name: values(uid) for name, uid in witness.chosen(UIDS).items()}
-    found = strangers(cluster, entries, tmp_path, inputs)
+    people = strangers(cluster, entries, tmp_path, inputs)
 
-    are_refused(witness, found, "name")
+    are_refused(witness, people, "name")
 
 
 GROUPS: Final = {

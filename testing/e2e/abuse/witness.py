@@ -124,12 +124,12 @@ def under_way(begun: Mapping[str, float], moment: float) -> str | None:
 
 def by_input(begun: Mapping[str, float], lines: Sequence[Line]) -> dict[str, list[Line]]:
     """Return the lines of each input, including inputs without lines."""
-    found: dict[str, list[Line]] = {name: [] for name in begun}
+    logged: dict[str, list[Line]] = {name: [] for name in begun}
     for line in lines:
         name = under_way(begun, line.time)
         if name is not None:
-            found[name].append(line)
-    return found
+            logged[name].append(line)
+    return logged
 
 
 def differences(
@@ -138,8 +138,8 @@ def differences(
     """Return the lines that are new on the host or gone, and for a file the input that wrote it."""
     new = [line for line in after if line not in before]
     gone = [line for line in before if line not in after]
-    found = [f"new: {line}{_writer(line, begun)}" for line in new]
-    return found + [f"gone: {line}" for line in gone]
+    appeared = [f"new: {line}{_writer(line, begun)}" for line in new]
+    return appeared + [f"gone: {line}" for line in gone]
 
 
 def _writer(line: str, begun: Mapping[str, float]) -> str:
@@ -202,15 +202,15 @@ class Witness:
             f"--after-cursor={shlex.quote(self.cursor)} "
             + " ".join(f"--identifier={program}" for program in programs)
         )
-        found = []
+        entries = []
         for line in said.splitlines():
             entry: dict[str, Any] = json.loads(line)
             text = entry.get("MESSAGE", "")
             if isinstance(text, list):  # not clean text: a list of bytes
                 text = bytes(text).decode("utf-8", "replace")
             stamp = entry.get("_SOURCE_REALTIME_TIMESTAMP", entry["__REALTIME_TIMESTAMP"])
-            found.append(Line(entry["SYSLOG_IDENTIFIER"], text, int(stamp) / 1e6))
-        return found
+            entries.append(Line(entry["SYSLOG_IDENTIFIER"], text, int(stamp) / 1e6))
+        return entries
 
 
 def only_line(lines: Sequence[Line]) -> str:
