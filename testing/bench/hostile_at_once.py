@@ -167,12 +167,12 @@ def bars_of(outcomes: Sequence[Outcome], label: str) -> list[Bar]:
     ]
 
 
-def show(one: Outcome, mark: str) -> None:
+def show(outcome: Outcome, mark: str) -> None:
     """Print the line of a case."""
-    mark = mark or ("" if one.is_held else "  MISSED")
+    mark = mark or ("" if outcome.is_held else "  MISSED")
     print(
-        f"{one.name[:60]:60} {one.statuses[:16]:16} {one.wall:7.2f} s "
-        f"{one.cpu:6.2f} s CPU {one.dearest:6.2f} s dearest {one.memory / 1e6:7.0f} MB "
-        f"of {one.unit / 1e6:4.0f}{mark}",
+        f"{outcome.name[:60]:60} {outcome.statuses[:16]:16} {outcome.wall:7.2f} s "
+        f"{outcome.cpu:6.2f} s CPU {outcome.dearest:6.2f} s dearest {outcome.memory / 1e6:7.0f} MB "
+        f"of {outcome.unit / 1e6:4.0f}{mark}",
         flush=True,
     )

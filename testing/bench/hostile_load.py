@@ -45,7 +45,7 @@ PAUSE_S: Final = 0.1
 CHUNK: Final = 1 << 16
 
 
-def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _: None) -> Reply:
+def ask(url: str, item: Ask, number: int, read: Callable[[int], None] = lambda _: None) -> Reply:
     """Send a request over a new connection; return status, digest and size of the answer.
 
     Without a complete answer, the status is the name of the exception. `read` gets the size of each
@@ -64,8 +64,8 @@ def ask(url: str, one: Ask, number: int, read: Callable[[int], None] = lambda _:
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
     with contextlib.closing(connection):
         try:
-            path = str(one["path"]).replace("{}", str(number))
-            connection.request("GET", f"/{path}", headers=dict(one["headers"]))
+            path = str(item["path"]).replace("{}", str(number))
+            connection.request("GET", f"/{path}", headers=dict(item["headers"]))
             answer = connection.getresponse()
             while part := answer.read(CHUNK):
                 digest.update(part)

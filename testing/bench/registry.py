@@ -47,11 +47,11 @@ OWNER: Final = Principal("bob", frozenset({"everyone"}))
 
 
 @contextlib.contextmanager
-def measured(found: dict[str, float], name: str) -> Iterator[None]:
+def measured(times: dict[str, float], name: str) -> Iterator[None]:
     """Record the processor time of a block."""
     before = time.process_time()
     yield
-    found[name] = time.process_time() - before
+    times[name] = time.process_time() - before
 
 
 def create(site: Site, name: str) -> None:

@@ -51,8 +51,8 @@ def lines(host: Host, *names: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def events(found: list[dict[str, Any]], source: str) -> list[str]:
-    return [line["fields"].get("event", "") for line in found if line["source"] == source]
+def events(entries: list[dict[str, Any]], source: str) -> list[str]:
+    return [line["fields"].get("event", "") for line in entries if line["source"] == source]
 
 
 def applied_lines(mirror: Host, name: str) -> list[dict[str, Any]]:

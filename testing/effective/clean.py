@@ -59,10 +59,10 @@ def without_shares_of_memory(text: str) -> str:
     Such a limit is no whole number of MiB, or more than the 8 GiB that no limit of a part exceeds.
     """
 
-    def shown(found: re.Match[str]) -> str:
-        limit = int(found[1])
+    def shown(match: re.Match[str]) -> str:
+        limit = int(match[1])
         is_share = limit % (1 << 20) or limit > 8 << 30
-        return "MemoryMax=<share of the machine>" if is_share else found[0]
+        return "MemoryMax=<share of the machine>" if is_share else match[0]
 
     return re.sub(r"(?m)^MemoryMax=(\d+)$", shown, text.strip())
 

@@ -32,35 +32,35 @@ def document(change: Callable[[Data, float], Data]) -> Change:
     return changed
 
 
-def late_bundles(found: Data, now: float) -> Data:
+def late_bundles(before: Data, now: float) -> Data:
     """Bundle jobs that ended long ago, with a failure, and left repositories without bundles."""
-    return found | {
+    return before | {
         "started": now - 15 * HOUR - 60,
         "ended": now - 15 * HOUR,
         "failed": 1,
         "incomplete": 1,
-        "repositories": found["covered"] + 1,
+        "repositories": before["covered"] + 1,
     }
 
 
-def corrupt_bundle(found: Data, now: float) -> Data:
+def corrupt_bundle(before: Data, now: float) -> Data:
     """Findings of the bundle jobs, with a corrupt bundle of an hour ago."""
-    return found | {"places": found["places"] | {"s3-1": now - HOUR}}
+    return before | {"places": before["places"] | {"s3-1": now - HOUR}}
 
 
-def late_verification(found: Data, now: float) -> Data:
+def late_verification(before: Data, now: float) -> Data:
     """Verification that ended long ago, with a corrupt repository and an overdue repository."""
-    return found | {
+    return before | {
         "ended": now - 43 * HOUR,
         "corrupt": 1,
-        "oldest": now - (found["days"] + 2) * DAY,
+        "oldest": now - (before["days"] + 2) * DAY,
     }
 
 
-def late_backup(found: Data, now: float) -> Data:
+def late_backup(before: Data, now: float) -> Data:
     """Run of the backup that ended long ago and failed for a repository."""
     ended = now - 27 * HOUR
-    return found | {"started": ended - 60, "ended": ended, "failed": {"e2e/backup": "no answer"}}
+    return before | {"started": ended - 60, "ended": ended, "failed": {"e2e/backup": "no answer"}}
 
 
 def no_backup(_found: Data, _now: float) -> Data:
@@ -68,38 +68,38 @@ def no_backup(_found: Data, _now: float) -> Data:
     return {}
 
 
-def late_drills(found: Data, now: float) -> Data:
+def late_drills(before: Data, now: float) -> Data:
     """Drills from long ago, none of which restored its backup."""
     late = {"time": now - 51 * HOUR, "error": "the restored repository differs"}
-    return {path: drill | late for path, drill in found.items()}
+    return {path: drill | late for path, drill in before.items()}
 
 
-def late_checks(found: Data, now: float) -> Data:
+def late_checks(before: Data, now: float) -> Data:
     """Checks of packs from long ago, with a corrupt pack, and packs that no check has read."""
     late = {"time": now - 51 * HOUR, "since": now - 31 * DAY, "read": {}, "broken": ["0" * 64]}
-    return {host: check | late for host, check in found.items()}
+    return {host: check | late for host, check in before.items()}
 
 
-def refused_prune(found: Data, _now: float) -> Data:
+def refused_prune(before: Data, _now: float) -> Data:
     """Refused prunes: snapshots of each host are later than the clock."""
-    return {host: prune | {"refused": "got 48 snapshots later"} for host, prune in found.items()}
+    return {host: prune | {"refused": "got 48 snapshots later"} for host, prune in before.items()}
 
 
-def late_probe(found: Data, now: float) -> Data:
+def late_probe(before: Data, now: float) -> Data:
     """Probes, the last of which was minutes ago."""
-    last = max(time for time, _ in found["results"])
+    last = max(time for time, _ in before["results"])
     moved = min(0, now - 400 - last)
-    return found | {"results": [[time + moved, seconds] for time, seconds in found["results"]]}
+    return before | {"results": [[time + moved, seconds] for time, seconds in before["results"]]}
 
 
-def late_page(found: Data, now: float) -> Data:
+def late_page(before: Data, now: float) -> Data:
     """Status page that was uploaded minutes ago."""
-    return found | {"uploaded": now - 1000}
+    return before | {"uploaded": now - 1000}
 
 
-def silent_prober(found: Data, now: float) -> Data:
+def silent_prober(before: Data, now: float) -> Data:
     """Prober of clone bundles that wrote minutes ago."""
-    return found | {"written": now - 200}
+    return before | {"written": now - 200}
 
 
 def dead_object(text: str, _now: float) -> str:
@@ -115,10 +115,10 @@ def other_push(text: str, _now: float) -> str:
     return "".join([*lines, text, "\n"])
 
 
-def later_registry(found: Data, _now: float) -> Data:
+def later_registry(before: Data, _now: float) -> Data:
     """Dynamic registry of a term that the primary has not begun."""
-    version = found["generation"]
-    return found | {"generation": version | {"term": version["term"] + 1000}}
+    version = before["generation"]
+    return before | {"generation": version | {"term": version["term"] + 1000}}
 
 
 def unrecorded_pushes(text: str, _now: float) -> str:

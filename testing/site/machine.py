@@ -122,16 +122,16 @@ def redirect(machine: Machine, asked: str) -> str:
     return f"https://{host or asked}{port}"
 
 
-def accounts_problem(found: Sequence[str], machine: Machine | None) -> str:
+def accounts_problem(accounts: Sequence[str], machine: Machine | None) -> str:
     """Return the problem with the break-glass accounts of a host, empty if there is none.
 
     A host of no site has at least one break-glass account, for the tests of such accounts.
     """
     if machine is None:
-        return "" if found else "no break-glass account: nobody enters when the service is down"
-    if set(found) == set(machine.admin_accounts):
+        return "" if accounts else "no break-glass account: nobody enters when the service is down"
+    if set(accounts) == set(machine.admin_accounts):
         return ""
-    return f"got the accounts {sorted(found)}, expected {sorted(machine.admin_accounts)}"
+    return f"got the accounts {sorted(accounts)}, expected {sorted(machine.admin_accounts)}"
 
 
 def connection(machine: Machine) -> list[str]:

@@ -152,9 +152,9 @@ def merge(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     return result
 
 
-def render(text: str, commands: Sequence[Command], found: Iterable[Sequence[str]]) -> list[str]:
+def render(text: str, commands: Sequence[Command], printed: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of the file as they would be with the actual output."""
-    by_line = dict(zip((command.line for command in commands), found, strict=True))
+    by_line = dict(zip((command.line for command in commands), printed, strict=True))
     result: list[str] = []
     lines = text.splitlines()
     number = 0

@@ -135,7 +135,7 @@ def strangers(
     return made
 
 
-def are_refused(witness: Witness, found: Mapping[str, Stranger], reason: str) -> None:
+def are_refused(witness: Witness, people: Mapping[str, Stranger], reason: str) -> None:
     """Check that each stranger's login is refused for the same reason, before the shell."""
 
     def send(stranger: Stranger) -> Stranger:
@@ -149,7 +149,7 @@ def are_refused(witness: Witness, found: Mapping[str, Stranger], reason: str) ->
         reasons = {said[1] for line in own if (said := re.search(r" reason=(\S+)", line))}
         assert reasons == {reason}, lines
 
-    witness.try_each(found, send, check, ("hgfleet-keys", "hgfleet-shell"))
+    witness.try_each(people, send, check, ("hgfleet-keys", "hgfleet-shell"))
 
 
 def test_a_stored_key_that_is_more_than_a_key_opens_nothing(
