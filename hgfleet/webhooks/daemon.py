@@ -8,6 +8,7 @@ keeps no state that another primary needs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import time
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
     from hgfleet.webhooks.former_spool import Former
     from hgfleet.webhooks.settings import Settings
 
+FORMER: Final = "former receivers"
+"""The name in the state for receivers that are not set any more."""
+
+DEAD_SECONDS: Final = 30.0
+"""Between looks at the dead events."""
+
 STATE_SECONDS: Final = 5.0
 """Between checks whether the state for `hgfleet webhooks status` has changed."""
 
@@ -64,6 +71,8 @@ class Daemon:
         }
         self._connection = Connection(replication, "hgfleet-webhooks", log, self._live)
         self._is_assigned, self._former = False, former
+        self._dead: dict[str, int] = {}
+        """Dead events of each receiver, by its identity."""
 
     async def run(self) -> None:
         """Receive and deliver until cancelled."""
@@ -79,15 +88,24 @@ class Daemon:
     async def _live(self, client: Client) -> None:
         api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
         stored = Letters(api)
-        await stored.ensure(self._replication.replicas)
+        await stored.ensure(self._replication.replicas, self._replication.objects_bytes)
         if not self._is_assigned:
             await self._assign(client, api, stored)
             self._is_assigned = True
         await client.subscribe(letters.subject(letters.AGAIN), cb=self._on_letter)
         self._connection.established()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._count_dead(client, stored))
             for deliveries in self._deliveries.values():
                 tasks.create_task(self._receive(client, deliveries))
+
+    async def _count_dead(self, client: Client, stored: Letters) -> None:
+        """Count the dead events now and then, for the metrics of this host."""
+        while not client.is_closed:
+            # A broker that does not answer ends the connection; the last count stays.
+            with contextlib.suppress(*FAILURES):
+                self._dead = await stored.dead()
+            await asyncio.sleep(DEAD_SECONDS)
 
     async def _receive(self, client: Client, deliveries: Deliveries) -> None:
         """Receive for a receiver; its trouble affects no other receiver."""
@@ -158,12 +176,22 @@ class Daemon:
 
     # -- state -----------------------------------------------------------------------------------
 
+    def _state(self) -> dict[str, dict[str, object]]:
+        """Describe the waiting and the dead events of each receiver."""
+        dead = dict(self._dead)
+        states = {}
+        for name, deliveries in self._deliveries.items():
+            identity = deliveries.known.identity if deliveries.known else ""
+            states[name] = deliveries.lines.state() | {"dead": dead.pop(identity, 0)}
+        if dead:
+            states[FORMER] = {"dead": sum(dead.values())}
+        return states
+
     async def _write_state(self) -> None:
         """Write the waiting events, for `hgfleet webhooks status`."""
         written = ""
         while True:
-            state = {name: delivery.lines.state() for name, delivery in self._deliveries.items()}
-            text = json.dumps(state, indent=1) + "\n"
+            text = json.dumps(self._state(), indent=1) + "\n"
             if text != written:
                 try:
                     files.replace(self._settings.state / STATE_FILE, text, durable=False)

@@ -29,6 +29,9 @@ MOST: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Most bytes of all letters: a receiver that is away does not fill the brokers' disks."""
 
+SHARE: Final = 4
+"""On small disks of brokers, letters have one part in so many of the bucket for large pushes."""
+
 _RECEIVER: Final = "Hgfleet-Receiver"
 _RECEIVED: Final = "Hgfleet-Received"
 _ATTEMPTS: Final = "Hgfleet-Attempts"
@@ -61,7 +64,7 @@ class Letters:
     def __init__(self, api: JetStreamContext) -> None:
         self._api = api
 
-    async def ensure(self, replicas: int) -> None:
+    async def ensure(self, replicas: int, objects_bytes: int) -> None:
         """Create the stream unless it is there."""
         try:
             await self._api.stream_info(STREAM)
@@ -72,7 +75,7 @@ class Letters:
                     subjects=[subject("*")],
                     discard=DiscardPolicy.OLD,
                     max_msgs_per_subject=MOST,
-                    max_bytes=MOST_BYTES,
+                    max_bytes=min(MOST_BYTES, objects_bytes // SHARE),
                     duplicate_window=3600.0,
                     num_replicas=replicas,
                 )
@@ -113,6 +116,12 @@ class Letters:
                 *(headers.get(_RECEIVER, ""), event, received, attempts),
                 *(headers.get(_REASON, ""), after),
             )
+
+    async def dead(self) -> dict[str, int]:
+        """Return how many events of each receiver are dead, by the identity of the receiver."""
+        info = await self._api.stream_info(STREAM, subjects_filter=subject(DEAD))
+        counts = info.state.subjects or {}
+        return {name.rpartition(".")[2]: count for name, count in counts.items()}
 
     async def remove(self, number: int) -> None:
         """Remove a letter if it is there."""

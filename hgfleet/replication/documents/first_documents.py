@@ -45,6 +45,8 @@ class FirstDocuments:
         self._hints: dict[str, Hint] = {}
         self.are_tokens_known = False
         """The tokens were brought since the last connection to a broker."""
+        self.problems: dict[str, str] = {}
+        """Why a document cannot be brought, by its name."""
 
     def connected(self) -> None:
         """Bring both: hints may have been missed."""
@@ -67,7 +69,7 @@ class FirstDocuments:
                 tasks.create_task(self._follow(name))
 
     async def _follow(self, name: str) -> None:
-        event, problem, pause = self._events[name], "", 0.0
+        event, pause = self._events[name], 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause or None):
@@ -80,11 +82,13 @@ class FirstDocuments:
                 # What this mirror has is newer. It did not follow the hint, and serves on.
                 is_changed, hint = False, None
             except (HgfleetError, OSError) as error:
-                if str(error) != problem:
+                if str(error) != self.problems.get(name):
                     self._say("document-away", document=name, reason=error)
-                problem, pause = str(error), min(max(AGAIN_SECONDS, pause * 2), LONGEST_SECONDS)
+                self.problems[name] = str(error)
+                pause = min(max(AGAIN_SECONDS, pause * 2), LONGEST_SECONDS)
                 continue
-            problem, pause = "", 0.0
+            self.problems.pop(name, None)
+            pause = 0.0
             if name == documents.TOKENS and not event.is_set():
                 self.are_tokens_known = True
             if is_changed:

@@ -82,13 +82,8 @@ class Applier:
         self._written: state_file.State | None = None
         self._first = FirstDocuments(parts.first, self._compare.set, self._tell_brought, parts.say)
         self._subscription = Subscription(
-            settings,
-            self._received,
-            self._confirmed,
-            self._on_asked,
-            self._connected,
-            self._hinted,
-            parts.say,
+            *(settings, self._received, self._confirmed, self._on_asked),
+            *(self._connected, self._hinted, parts.say),
         )
 
     async def run(self) -> None:
@@ -154,6 +149,9 @@ class Applier:
             return
         if found.boot == self._boot and found.sent <= time.time():
             self._extend(found.sent)
+            for identity, number, hash_ in found.pushes():
+                self._scheduler.announce(identity, number, time.monotonic(), hash_=hash_)
+            self._poke.set()
             self._write()
 
     def _extend(self, sent: float) -> None:
@@ -336,12 +334,8 @@ class Applier:
         while True:
             status = self._status()
             lease = Lease(
-                self._settings.host,
-                self._boot,
-                status.caught_up,
-                status.waiting,
-                len(status.parked),
-                time.time(),
+                *(self._settings.host, self._boot, status.caught_up),
+                *(status.waiting, len(status.parked), time.time()),
             )
             await self._subscription.tell(messages.leases(self._settings.host), lease.body())
             # The primary may be down: readers go on, as no mirror can be ahead of the stream.
@@ -359,8 +353,10 @@ class Applier:
 
     def _write(self) -> None:
         problem = self._source_problem or self._documents_problem
+        held = self._parts.held()
+        held = held._replace(away={**held.away, **self._first.problems})
         state = state_file.of(
-            *(self._scheduler, self._status(), self._parts.held(), self._name),
+            *(self._scheduler, self._status(), held, self._name),
             host=self._settings.host,
             lease_until=self._lease_until,
             source=problem or self._scheduler.source_problem,

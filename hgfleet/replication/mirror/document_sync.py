@@ -51,6 +51,7 @@ class DocumentSync:
         self._brought = ("", "")
         self._follow = Follow(settings, say)
         self._told: list[str] = []
+        self._away: dict[str, str] = {}
         self._guards = {
             name: GenerationGuard(name, place, say) for name, place in places_of(settings).items()
         }
@@ -59,7 +60,7 @@ class DocumentSync:
         """Return what this mirror does not follow the primary in."""
         refused = {name: one.refused for name, one in self._guards.items() if one.refused}
         days = self._settings.keep_missing_days
-        return Held(refused, asides.sentences(self._follow.aside, days))
+        return Held(refused, asides.sentences(self._follow.aside, days), self._away)
 
     def run(self) -> int:
         """Bring all documents; return the number of changes.
@@ -70,6 +71,7 @@ class DocumentSync:
         known = self._current(self._files.stamp())
         stamp, listed = self._source.documents(known)
         if listed is None:
+            self._away = {}
             self._try_to_follow()
             return 0
         self._brought = ("", "")
@@ -83,7 +85,7 @@ class DocumentSync:
             with contextlib.suppress(RefusedError):
                 # The list may be older than the tokens.
                 done += self.first(name) if name == documents.TOKENS else self._delete(name)
-        failed = 0
+        away: dict[str, str] = {}
         for one in plan.fetch:
             try:
                 self._bring(one)
@@ -91,9 +93,10 @@ class DocumentSync:
             except RefusedError:
                 continue
             except (HgfleetError, OSError) as error:
-                failed += 1
+                away[one.name] = str(error)
                 self._say(f"document {one.name}: {error}")
-        if not failed:
+        self._away = away
+        if not away:
             self._brought = (stamp, self._files.stamp())
         return done
 

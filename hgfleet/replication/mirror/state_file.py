@@ -36,6 +36,8 @@ class Held(NamedTuple):
     """Why it keeps a document of its own, by the name of the document."""
     aside: Named = MappingProxyType({})
     """Folders that are set aside, by their names."""
+    away: Mapping[str, str] = MappingProxyType({})
+    """Why a document cannot be brought, by the name of the document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ class State:
     """Parked repositories, by identity, that web workers answer with 503 here: all of them."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Documents of the primary that are older than this mirror's, and why it keeps its own."""
+    documents_away: int = 0
+    """Documents of the primary that cannot be brought."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """Some of them, with the reason."""
     aside_repositories: int = 0
     aside: Named = field(default_factory=dict)
     """Repositories that the registry lost, by the names of their folders."""
@@ -76,6 +82,7 @@ class State:
             "parked": dict(sorted(self.parked.items())[:MOST_NAMED]),
             "waits": dict(sorted(self.waits.items())[:MOST_NAMED]),
             "aside": dict(sorted(self.aside.items())[:MOST_NAMED]),
+            "away": dict(sorted(self.away.items())[:MOST_NAMED]),
         }
         return json.dumps(asdict(self) | named, indent=1) + "\n"
 
@@ -108,6 +115,8 @@ def of(
         waits=named(status.waits),
         unserved=tuple(sorted(status.unserved)),
         refused=dict(held.refused),
+        documents_away=len(held.away),
+        away=dict(held.away),
         aside_repositories=len(held.aside),
         aside=dict(held.aside),
         paused=scheduler.breaker.is_open,

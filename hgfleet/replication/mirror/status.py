@@ -110,6 +110,12 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
         "count"
         for name, reason in sorted((refused if isinstance(refused, dict) else {}).items())
     ]
+    away = state.get("away")
+    found += [
+        f"{name}: not brought: {reason}"
+        for name, reason in sorted((away if isinstance(away, dict) else {}).items())
+    ]
+    found += _of_broker(state)
     found += [
         f"{path}: set aside: {reason}"
         for path, reason in sorted(state_file.named(state, "aside").values())
@@ -132,21 +138,21 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
         words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
         found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
     told = {"parked", "waits", "unserved", "lease_until", "caught_up", "waiting"}
-    told |= {"refused", "aside", "fenced", "fenced_repositories"}
+    told |= {"refused", "away", "documents_away", "aside", "fenced", "fenced_repositories"}
     if state.get("role") == "mirror":
         told |= {"source", "broker"}
-        away = {name: state.get(name) for name in ("source", "broker")}
-        found += [f"the {name} is away: {problem}" for name, problem in away.items() if problem]
+        servers = {name: state.get(name) for name in ("source", "broker")}
+        found += [f"the {name} is away: {problem}" for name, problem in servers.items() if problem]
     return found, {name: value for name, value in state.items() if name not in told}
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:
     """Whether a mirror takes clients, follows the primary in all, and no repository is parked.
 
-    On a primary: whether no repository is fenced.
+    On a primary: whether a broker takes all its pushes, and no repository is fenced.
     """
     if state.get("role") != "mirror":
-        return not state.get("fenced_repositories")
+        return not (_of_broker(state) or state.get("fenced_repositories") or state.get("problems"))
     lease = state.get("lease_until")
     return (
         state.get("caught_up") is True
@@ -155,6 +161,21 @@ def is_well(state: Mapping[str, Any], now: float) -> bool:
         and not is_future(lease, now, LEASE_MOST_SECONDS)
         and not any(state.get(name) for name in ("parked", "refused", "aside"))
     )
+
+
+def _of_broker(state: Mapping[str, Any]) -> list[str]:
+    """Return the sentence about a broker that a primary does not reach, or that refuses."""
+    broker = state.get("broker")
+    if state.get("role") != "primary" or not isinstance(broker, dict):
+        return []
+    waiting = (
+        f"{state.get('waiting', 0)} repositories wait, for {state.get('waiting_seconds', 0)} s"
+    )
+    if broker.get("connected") is not True:
+        return [f"no broker is connected: {broker.get('problem')}; {waiting}"]
+    if broker.get("problem"):
+        return [f"the broker refuses messages: {broker['problem']}; {waiting}"]
+    return []
 
 
 def lags(settings: Settings, source: SourceClient, now: float) -> Iterator[Lag]:

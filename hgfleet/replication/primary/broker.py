@@ -75,7 +75,10 @@ class Broker(Connection):
         await client.flush(CONNECT_SECONDS)
         last = await broker_terms.last(self.stream_api())
         self.guard.judge(last)
-        found = await streams.ensure(self.stream_api(), self._settings.replicas, self._say)
+        settings = self._settings
+        found = await streams.ensure(
+            self.stream_api(), settings.replicas, settings.objects_bytes, self._say
+        )
         self.warnings = found.warnings
         if found.refusal:
             raise BrokerError(found.refusal)

@@ -7,6 +7,7 @@ that a kill has left behind, costs no second copy.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.pushlog.log_file import Tip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hgfleet.pushlog.committed import Stamp
     from hgfleet.pushlog.log_file import Entry
@@ -117,12 +118,15 @@ def is_whole(message: PushMessage, content: bytes) -> bool:
 class Queue:
     """Repositories, by identity, that have something to publish, each with one worker at a time.
 
-    Repositories whose pushers wait come first.
+    Repositories whose pushers wait come first. The clock is monotonic, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._active: set[str] = set()
+        self._since: dict[str, float] = {}
+        """Since when each repository waits; a message that is refused does not end its wait."""
+        self._clock = clock
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._active)
@@ -130,6 +134,7 @@ class Queue:
     def add(self, repository: str, *, first: bool = False) -> None:
         """Add a repository; one that a worker has is looked at once more afterwards."""
         self._waiting.setdefault(repository)
+        self._since.setdefault(repository, self._clock())
         if first:
             self._waiting.move_to_end(repository, last=False)
 
@@ -142,6 +147,20 @@ class Queue:
                 return repository
         return None
 
-    def done(self, repository: str) -> None:
-        """End the work at a repository."""
+    def done(self, repository: str, *, refused: bool = False) -> None:
+        """End the work at a repository; `refused`: the broker did not take its message."""
         self._active.discard(repository)
+        if repository not in self._waiting:
+            self._since.pop(repository, None)
+        elif not refused:
+            self._since[repository] = self._clock()
+
+    def late(self, seconds: float) -> list[str]:
+        """Return the repositories that wait for at least this time, the longest wait first."""
+        until = self._clock() - seconds
+        late = [repository for repository, since in self._since.items() if since <= until]
+        return sorted(late, key=self._since.__getitem__)
+
+    def longest(self) -> float:
+        """Return for how long a repository waits at most, in seconds."""
+        return self._clock() - min(self._since.values(), default=self._clock())

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from hgfleet.core.errors import PushlogError, RegistryError, TemporaryError
+from hgfleet.core.errors import (
+    HgfleetError,
+    HostError,
+    PushlogError,
+    RegistryError,
+    TemporaryError,
+)
 from hgfleet.pushlog import log_file
 from hgfleet.pushlog.committed import Stamp
 from hgfleet.pushlog.log_file import Tip
@@ -23,7 +30,7 @@ from hgfleet.replication.terms import given_up, repository_fences
 from hgfleet.replication.terms.repository_fences import Fenced, ForkedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from hgfleet.pushlog.log_file import Entry
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
 
 MOST_LEARNT: Final = 10_000
 """Records whose hashes are read for a session that asks for an older push."""
+
+LATE_SECONDS: Final = 2.0
+"""Mirrors fetch a push from the source that the broker has not taken for so long."""
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -82,6 +92,10 @@ class Publisher:
         """Identities whose positions agree with the stream, as seen by this connection."""
         self._doubted: set[str] = set()
         """Identities that are compared with the stream, also where their logs have not changed."""
+        self.unsent: tuple[str, ...] = ()
+        """The last pushes of repositories that wait for the broker, as messages name them."""
+        self._told = 0
+        """Repositories that wait, of which mirrors were told."""
 
     def compare(self) -> list[str]:
         """Begin with a new connection; return the repositories whose messages the stream lost."""
@@ -142,6 +156,35 @@ class Publisher:
         store = log_reader.store_of(self._repositories, path)
         most = min(max(MOST_HASHES, tip.id - number + 1), MOST_LEARNT)
         return log_reader.hashes(store, tip, most) if log_reader.holds(store, tip) else {}
+
+    async def note_unsent(self, queue: outbox.Queue) -> None:
+        """Note the last pushes of some repositories that wait; a later call takes the next ones.
+
+        Mirrors fetch these pushes from the source: the disk of this host has them before. Without
+        a broker no mirror is told.
+        """
+        waiting = queue.late(LATE_SECONDS) if self._broker.ready.is_set() else []
+        start = self._told % len(waiting) if waiting else 0
+        chosen = waiting[start : start + messages.MOST_UNSENT]
+        self._told = start + len(chosen)
+        try:
+            if chosen:
+                await self._synced.wait()
+            self.unsent = tuple(await asyncio.to_thread(self._last_pushes, chosen))
+        except HostError:
+            # The disk does not confirm its writes, which `publish` tells.
+            self.unsent = ()
+
+    def _last_pushes(self, repositories: Sequence[str]) -> list[str]:
+        found = []
+        for repository in repositories:
+            # A repository without a readable log is told by `publish`.
+            with contextlib.suppress(HgfleetError, OSError):
+                if path := self._served.place(repository):
+                    last = log_reader.last(log_reader.store_of(self._repositories, path))
+                    named = [f"{one.record.repository}.{one.record.id}.{one.hash}" for one in last]
+                    found += [name for name in named if name.startswith(repository)]
+        return found
 
     async def publish(self, repository: str) -> None:
         """Publish the committed, new pushes of a repository, by its identity, if it is in service.

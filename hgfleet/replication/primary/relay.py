@@ -168,7 +168,7 @@ class Relay:
                 self.problems.leave(repository, path, str(error))
                 self._waiting.tell()
             finally:
-                self.queue.done(repository)
+                self.queue.done(repository, refused=is_refused)
                 self._news.set()
             if not is_refused:
                 # Also where it is archived, deleted, fenced or unreadable: nothing is sent of it.
@@ -237,11 +237,8 @@ class Relay:
         self.members.hear(lease, now)
         self._announce(now)
         confirmed = messages.Confirmed(
-            lease.host,
-            lease.boot,
-            lease.sent,
-            self.settings.lease_seconds,
-            self.members.is_member(lease.host, now),
+            *(lease.host, lease.boot, lease.sent, self.settings.lease_seconds),
+            *(self.members.is_member(lease.host, now), self.publisher.unsent),
         )
         await self.broker.tell(messages.confirmed(lease.host), confirmed.body())
 
@@ -373,6 +370,7 @@ class Relay:
         while True:
             self._announce(time.monotonic())
             await asyncio.to_thread(self.problems.look)
+            await self.publisher.note_unsent(self.queue)
             self.problems.set("positions", self.positions.flush())
             try:
                 text = json.dumps(self.state(), indent=1)
@@ -393,6 +391,7 @@ class Relay:
             "written": round(clock, 1),
             "broker": self.broker.state(self.refusals.reason),
             "waiting": len(self.queue),
+            "waiting_seconds": round(self.queue.longest(), 1),
             "events": self.announcer.state(),
             "mirrors": self.members.report(time.monotonic(), clock),
             **self.problems.state(self._paths),

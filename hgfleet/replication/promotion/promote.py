@@ -154,7 +154,10 @@ class Promotion:
             if dry_run:
                 return term
             if last.term is None:
-                await streams.ensure(api, self._settings.replicas, lambda *_, **__: None)
+                settings = self._settings
+                await streams.ensure(
+                    api, settings.replicas, settings.objects_bytes, lambda *_, **__: None
+                )
             if self._again:
                 # The relay hears of the term before the pushes are noted: it gives up no others.
                 given_up.begin(self._settings.terms, epoch, current)

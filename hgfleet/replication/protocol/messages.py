@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hgfleet.core import trace
@@ -32,7 +32,7 @@ from hgfleet.core.names import path_problem
 from hgfleet.pushlog.record import hash_of, is_hash, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hgfleet.pushlog.record import Record
 
@@ -61,6 +61,9 @@ MAX_PAYLOAD: Final = 512 * 1024
 MOST_ASKED: Final = 500
 """Repositories of one question to a mirror."""
 
+MOST_UNSENT: Final = 100
+"""Repositories that one confirmation names; the next one names others."""
+
 ID_DIGITS: Final = 16
 """Of the hash in the id of a message."""
 
@@ -69,6 +72,7 @@ ID_FORMAT: Final = 2
 """Of the ids that are written: with epoch and hash. Those of format 1 have no hash, and an epoch
 after the first promotion alone."""
 
+_UNSENT: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})\.([0-9a-f]{64})")
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,251}")
 
@@ -241,7 +245,9 @@ class Confirmed(_Told):
     """A heartbeat arrived: the lease lasts for `lease_seconds` from its `sent` on.
 
     `boot` and `sent` are those of the heartbeat, so the mirror's own clock decides. `member` says
-    whether pushes wait for the mirror.
+    whether pushes wait for the mirror. `unsent` names the last push of repositories whose pushes
+    wait for the broker for a while, as IDENTITY.NUMBER.HASH: a mirror fetches them from the source.
+    A relay of the release before names none.
     """
 
     host: str
@@ -249,6 +255,12 @@ class Confirmed(_Told):
     sent: float
     lease_seconds: float
     member: bool
+    unsent: tuple[str, ...] = ()
+
+    def pushes(self) -> Iterator[tuple[str, int, str]]:
+        """Yield identity, number and hash of the pushes that wait; others are passed over."""
+        for found in filter(None, map(_UNSENT.fullmatch, self.unsent[:MOST_UNSENT])):
+            yield found[1], int(found[2]), found[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +323,8 @@ def decode_lease(body: bytes) -> Lease:
 
 def decode_confirmed(body: bytes) -> Confirmed:
     """Read a confirmation; raises ValueError."""
-    return _made(Confirmed, _object(body))
+    found = _made(Confirmed, _object(body))
+    return replace(found, unsent=tuple(found.unsent))
 
 
 def decode_applied(body: bytes, headers: Mapping[str, str] | None = None) -> Applied | Brought:
@@ -334,7 +347,7 @@ _RIGHT: Final[dict[str, Callable[[Any], bool]]] = {
     "int": lambda value: type(value) is int,
     "float": lambda value: isinstance(value, int | float),
     "tuple[str, ...]": lambda value: (
-        isinstance(value, list) and all(isinstance(one, str) for one in value)
+        isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     ),
 }
 """Whether a value of JSON is right for a field of this type."""

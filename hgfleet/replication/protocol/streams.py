@@ -23,6 +23,25 @@ DAY: Final = 24 * 3600.0
 MAX_AGE: Final = 7 * DAY
 """Seconds; a mirror that was away for longer catches up from the source."""
 
+MIB: Final = 2**20
+
+SHARES: Final[dict[str, tuple[int, int]]] = {
+    messages.PUSHES: (28, 16 * MIB),
+    messages.EVENTS: (6, MIB),
+    messages.DOCUMENTS: (1, MIB),
+    messages.EPOCHS: (1, MIB),
+}
+"""The bound of each stream in sixteenths of the bucket for large pushes, and its least bytes.
+
+The bucket has a quarter of a broker's disk, and letters of webhooks have a sixteenth at most. All
+bounds together are below the disk, so that a full stream drops its oldest messages, and takes no
+room from another stream. At the bound of the server, the broker would refuse messages of every
+stream.
+"""
+
+NO_ROOM: Final = 10047
+"""The broker's code where the bounds of all streams are more than its disk (errors.json)."""
+
 DUPLICATES: Final = 3600.0
 """Seconds for which the broker drops a second message of an id."""
 
@@ -37,7 +56,13 @@ NEEDED: Final = frozenset({"subjects", "retention", "no_ack", "sealed"})
 """Without these a stream would lose pushes, or not tell whether it has them."""
 
 
-def expected(name: str, replicas: int) -> StreamConfig:
+def bound(name: str, objects_bytes: int) -> int:
+    """Return the most bytes of a stream, by the bytes of the bucket for large pushes."""
+    share, least = SHARES[name]
+    return max(least, objects_bytes * share // 16)
+
+
+def expected(name: str, replicas: int, most_bytes: int = -1) -> StreamConfig:
     """Return the configuration of a stream."""
     return StreamConfig(
         name=name,
@@ -48,7 +73,7 @@ def expected(name: str, replicas: int) -> StreamConfig:
         max_age=0.0 if name == messages.EPOCHS else MAX_AGE,
         max_consumers=-1,
         max_msgs=-1,
-        max_bytes=-1,
+        max_bytes=most_bytes,
         max_msg_size=-1,
         max_msgs_per_subject=1 if name == messages.DOCUMENTS else -1,
         duplicate_window=DUPLICATES,
@@ -81,11 +106,14 @@ class Found:
     warnings: tuple[str, ...] = ()
 
 
-async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None]) -> Found:
+async def ensure(
+    api: JetStreamContext, replicas: int, objects_bytes: int, say: Callable[..., None]
+) -> Found:
     """Create the streams, or change those that differ. Raises the errors of nats-py."""
     created, last, has_events, refusal, warnings = "", 0, False, "", []
     for name in SUBJECTS:
-        info, problem, is_needed = await ensured(api, expected(name, replicas), say)
+        wanted = expected(name, replicas, bound(name, objects_bytes))
+        info, problem, is_needed = await ensured(api, wanted, say, may_be_unbounded=True)
         if problem and is_needed:
             refusal = refusal or problem
         elif problem:
@@ -98,18 +126,23 @@ async def ensure(api: JetStreamContext, replicas: int, say: Callable[..., None])
 
 
 async def ensured(
-    api: JetStreamContext, wanted: StreamConfig, say: Callable[..., None]
+    api: JetStreamContext,
+    wanted: StreamConfig,
+    say: Callable[..., None],
+    *,
+    may_be_unbounded: bool = False,
 ) -> tuple[StreamInfo, str, bool]:
     """Create a stream, or change it where it differs. Raises the errors of nats-py.
 
     Return it, the sentence about settings that the broker does not change, and whether pushes
-    would be lost with those.
+    would be lost with those. A broker without room for the bound creates the stream without it,
+    where that is allowed: pushes are not kept from mirrors, and the sentence names the bound.
     """
     name = str(wanted.name)
     try:
         info = await api.stream_info(name)
     except nats.js.errors.NotFoundError:
-        info = await api.add_stream(wanted)
+        info = await _created(api, wanted, may_be_unbounded=may_be_unbounded)
         say("stream-created", stream=name)
     differing = differences(wanted, info.config)
     if not differing:
@@ -124,11 +157,28 @@ async def ensured(
     return info, "", False
 
 
+async def _created(
+    api: JetStreamContext, wanted: StreamConfig, *, may_be_unbounded: bool
+) -> StreamInfo:
+    try:
+        return await api.add_stream(wanted)
+    except nats.js.errors.APIError as error:
+        if error.err_code != NO_ROOM or not may_be_unbounded:
+            raise
+    return await api.add_stream(wanted.evolve(max_bytes=-1))
+
+
 def unchangeable(name: str, differing: Mapping[str, tuple[Any, Any]], said: str) -> str:
     """Return the sentence for a stream with a configuration that the broker does not change."""
     listed = "; ".join(
         f"{setting} is {has!r}, expected {value!r}" for setting, (has, value) in differing.items()
     )
+    if not NEEDED & differing.keys():
+        return (
+            f"stream {name}: {listed}; the broker does not change it ({said}); compare the limits "
+            "of the broker's configuration with the settings of this host: the role `replication` "
+            "writes both"
+        )
     return (
         f"stream {name}: {listed}; the broker does not change it ({said}); delete the stream: the "
         "relay makes it again, and mirrors fetch the pushes in between from the source"

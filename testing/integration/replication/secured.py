@@ -28,6 +28,7 @@ def configuration(tls: Path, name: str = BROKER, brokers: Sequence[str] = (BROKE
     """
     loader = jinja2.FileSystemLoader(ROLE / "templates")
     environment = jinja2.Environment(loader=loader, trim_blocks=True)  # noqa: S701  (no HTML)
+    environment.filters["human_to_bytes"] = {"1G": 2**30}.__getitem__
     values = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     text = environment.get_template("nats.conf.j2").render(
         ansible_managed="managed",

@@ -288,6 +288,27 @@ def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: 
     assert site.is_equal("a")
 
 
+def test_a_push_that_the_broker_refuses_comes_from_the_source(site: Site) -> None:
+    async def story() -> None:
+        client = await nats.connect(site.broker.url)
+        leases = await client.subscribe(messages.leases("hgweb1"))
+        await client.flush()
+        site.applier.start()
+        site.applier.wait_for(lambda: site.applier.state()["caught_up"])
+        site.primaries["a"].push_commits()
+        tip = log_file.tip(site.primaries["a"].log)
+        assert site.tip("a") == 0
+        unsent = (f"{tip.repository}.{tip.id}.{tip.hash}",)
+        while not site.tip("a"):
+            lease = decode_lease((await leases.next_msg(120)).data)
+            confirmed = Confirmed(lease.host, lease.boot, lease.sent, 1.0, True, unsent)
+            await client.publish(messages.confirmed("hgweb1"), confirmed.body())
+        await client.close()
+
+    asyncio.run(story())
+    assert site.is_equal("a")
+
+
 def test_pushes_go_on_when_the_broker_returns(site: Site) -> None:
     site.applier.start()
     site.primaries["a"].push_commits()

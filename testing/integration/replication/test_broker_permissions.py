@@ -170,7 +170,7 @@ def test_webhooks_of_the_primary_deliver_through_consumers_and_letters_of_receiv
         await consumers.ensure(api, replace(ci, name="renamed"))
         await consumers.remove(api, ci.consumer)
         stored = Letters(api)
-        await stored.ensure(1)
+        await stored.ensure(1, 2**28)
         await stored.add(letters.AGAIN, letter)
         await stored.forget(ci.identity)
         await stored.add(letters.DEAD, letter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ import pytest
 from hgfleet.replication.mirror import applier, state_file
 from hgfleet.replication.mirror.applier import Applier
 from hgfleet.replication.mirror.applier_parts import Parts
-from hgfleet.replication.mirror.failures import Failure, Kind
+from hgfleet.replication.mirror.failures import LATE_SECONDS, Failure, Kind
 from hgfleet.replication.mirror.jobs import Result
+from hgfleet.replication.protocol.messages import Confirmed
 from hgfleet.replication.repositories.registry_paths import Known
 
 if TYPE_CHECKING:
@@ -96,6 +98,44 @@ def test_what_this_mirror_does_not_follow_is_in_the_state(
     assert told["refused"] == {"registry": "it is older"}
     assert told["aside_repositories"] == 300
     assert len(told["aside"]) == state_file.MOST_NAMED
+
+
+def test_documents_that_cannot_be_brought_are_in_the_state(
+    one: Applier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held = state_file.Held(away={f"manifests/{number}": "500" for number in range(300)})
+    monkeypatch.setattr(one, "_parts", replace(one._parts, held=lambda: held))
+    one._first.problems["tokens"] = "no answer"
+    one._write()
+    told = json.loads((tmp_path / state_file.NAME).read_text())
+    assert told["documents_away"] == 301
+    assert len(told["away"]) == state_file.MOST_NAMED
+
+
+def test_a_push_that_the_broker_refused_is_asked_of_the_source_and_late_after_a_while(
+    one: Applier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity, now = "7d" * 16, 1000.0
+    monkeypatch.setattr(applier.time, "monotonic", lambda: now)
+    one._scheduler.compare([], {}, now, now)
+    unsent = (f"{identity}.3.{'0f' * 32}",)
+
+    def hear(boot: str) -> None:
+        confirmed = Confirmed("hgweb1", boot, 0.0, 5.0, True, unsent)
+        message: Any = SimpleNamespace(data=confirmed.body())
+        asyncio.run(one._confirmed(message))
+
+    hear("another boot")
+    assert one._scheduler.status(now).behind == 0
+    hear(one._boot)
+    status = one._scheduler.status(now)
+    assert (status.behind, status.caught_up) == (1, True)
+    now += LATE_SECONDS + 1
+    hear(one._boot)
+    assert not one._scheduler.status(now).caught_up
+    job = one._scheduler.next_job(now)
+    assert job is not None
+    assert (job.identity, job.up_to_date) == (identity, True)
 
 
 def test_a_state_of_the_release_before_names_paths() -> None:

@@ -7,10 +7,11 @@ import ssl
 import nats.errors
 import nats.js.errors
 import pytest
-from nats.js.api import RetentionPolicy, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 
 from hgfleet.replication.protocol import messages, streams
 from hgfleet.replication.protocol.broker_errors import sentence
+from hgfleet.webhooks import letters
 
 BROKERS = ("tls://broker1:4222",)
 EXPIRED = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -69,6 +70,20 @@ def test_settings_of_a_stream_that_differ_are_found() -> None:
     said = streams.unchangeable(messages.PUSHES, differing, "no")
     assert "stream hgfleet-pushes: " in said
     assert "delete the stream" in said
+    bounded = streams.differences(wanted.evolve(max_bytes=7), wanted)
+    assert "the role `replication` writes both" in streams.unchangeable("x", bounded, "no")
+
+
+@pytest.mark.parametrize("disk", [2**27, 2**30, 50 * 2**30])
+def test_the_bounds_of_all_streams_together_are_below_a_brokers_disk(disk: int) -> None:
+    bucket = disk // 4
+    bounds = [streams.bound(name, bucket) for name in streams.SUBJECTS]
+    webhooks = min(letters.MOST_BYTES, bucket // letters.SHARE)
+    # The release before has a limit of 1000 where this one has 1024.
+    assert bucket + webhooks + sum(bounds) <= disk * (1000 / 1024) ** 3
+    for name, bound in zip(streams.SUBJECTS, bounds, strict=True):
+        config = streams.expected(name, 3, bound)
+        assert (config.max_bytes, config.discard) == (bound, DiscardPolicy.OLD)
 
 
 def test_settings_that_an_older_broker_does_not_tell_are_off() -> None:

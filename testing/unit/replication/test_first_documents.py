@@ -100,6 +100,25 @@ def test_a_failure_is_tried_again_and_said_once(monkeypatch: pytest.MonkeyPatch)
     assert len(looks) == 4
 
 
+def test_why_a_document_cannot_be_brought_is_known_until_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(first_documents, "AGAIN_SECONDS", 0.01)
+    seen: list[dict[str, str]] = []
+
+    def bring(name: str) -> bool:
+        seen.append(dict(mirror.first.problems))
+        if name == "tokens" and len(seen) < 5:
+            raise UnavailableError("no answer")
+        return False
+
+    mirror = Mirror(bring)
+    mirror.first.connected()
+    asyncio.run(mirror.until(lambda: mirror.first.are_tokens_known))
+    assert seen[-1] == {"tokens": "no answer"}
+    assert mirror.first.problems == {}
+
+
 def test_a_document_that_went_back_is_told_of_to_no_session_and_keeps_no_mirror_away() -> None:
     looks: list[str] = []
 

@@ -176,6 +176,27 @@ def test_a_repository_has_one_worker_and_waiting_pushers_come_first() -> None:
     assert queue.take() == "a"
 
 
+def test_the_wait_of_a_repository_goes_on_while_the_broker_refuses_its_message() -> None:
+    now = 100.0
+    queue = Queue(lambda: now)
+    assert (queue.longest(), queue.late(0.0)) == (0.0, [])
+    queue.add("a")
+    now = 101.0
+    queue.add("b")
+    now = 110.0
+    assert (queue.longest(), queue.late(9.5)) == (10.0, ["a"])
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.done("a", refused=True)
+    assert (queue.longest(), queue.late(9.0)) == (10.0, ["a", "b"])
+    # Of a repository with pushes that come and go, only the last wait counts.
+    assert [queue.take(), queue.take()] == ["b", "a"]
+    queue.add("a")
+    queue.done("a")
+    queue.done("b")
+    assert (queue.longest(), queue.late(0.0)) == (0.0, ["a"])
+
+
 # Positions.
 
 

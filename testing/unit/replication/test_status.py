@@ -36,6 +36,42 @@ def test_a_mirror_that_has_caught_up_is_well() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"broker": {"connected": True, "problem": "the stream takes no more messages"}},
+            "the broker refuses messages: the stream takes no more messages; 3 repositories wait",
+        ),
+        (
+            {"broker": {"connected": False, "problem": "no broker answers"}},
+            "no broker is connected: no broker answers; 3 repositories wait, for 61.0 s",
+        ),
+        ({"problems": {"a/b": "the log is damaged"}}, "problem a/b"),
+        ({"fenced_repositories": 1, "fenced": {"7d": ["a", "fenced"]}}, "a: fenced"),
+    ],
+)
+def test_a_primary_whose_pushes_do_not_go_out_is_not_well(
+    change: dict[str, Any], sentence: str
+) -> None:
+    state: dict[str, Any] = {
+        "role": "primary",
+        "broker": {"connected": True, "problem": "", "warnings": []},
+        "waiting": 3,
+        "waiting_seconds": 61.0,
+        "problems": {},
+        "fenced_repositories": 0,
+    }
+    assert status.is_well(state, 1000.0)
+    assert not status.is_well(state | change, 1000.0)
+    assert sentence in "\n".join(status.lines(state | change, 1000.0))
+
+
+def test_documents_that_a_mirror_cannot_bring_are_named() -> None:
+    state = WELL | {"away": {"tokens": "no answer"}, "documents_away": 1}
+    assert "tokens: not brought: no answer" in status.lines(state, 1000.0)
+
+
 def test_the_state_of_a_primary_is_a_table() -> None:
     state = {
         "role": "primary",
