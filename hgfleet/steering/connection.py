@@ -20,6 +20,13 @@ class EndpointError(Exception):
     """The endpoint fails for any object."""
 
 
+class NoAnswerError(EndpointError):
+    """The endpoint accepted a connection and gave no complete answer to one request.
+
+    The endpoint may be silent, or the disk below a single object (`Prober` asks another object).
+    """
+
+
 @dataclass
 class Connection:
     """A connection to an endpoint; the server may close it between probes."""
@@ -37,8 +44,12 @@ class Connection:
     def request(
         self, method: str, url: str, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
-        """Send a request and return the response, unread. Raises EndpointError."""
+        """Send a request and return the response, unread.
+
+        Raises NoAnswerError, or EndpointError where the endpoint accepts no connection.
+        """
         parts = urlsplit(url)
+        is_connected = False
         for is_fresh in (False, True):
             # The server may have closed a kept connection: the second try opens a new connection.
             if is_fresh or self._connection is None:
@@ -46,8 +57,11 @@ class Connection:
                 self._connection = self._open()
             try:
                 self._connection.timeout = self._left()
-                if self._connection.sock is not None:
-                    self._connection.sock.settimeout(self._left())
+                if self._connection.sock is None:
+                    is_connected = False
+                    self._connection.connect()
+                is_connected = True
+                self._connection.sock.settimeout(self._left())
                 # For a private store the query is the signature.
                 target = f"{parts.path}?{parts.query}" if parts.query else parts.path
                 self._connection.request(method, target, headers=dict(headers))
@@ -55,10 +69,10 @@ class Connection:
             except (OSError, http.client.HTTPException) as error:
                 problem = error
                 self.close()
-        raise EndpointError(_reason(problem))
+        raise (NoAnswerError if is_connected else EndpointError)(_reason(problem))
 
     def read(self, response: http.client.HTTPResponse, most: int) -> bytes:
-        """Read up to `most` bytes within the time of the probe. Raises EndpointError."""
+        """Read up to `most` bytes within the time of the probe. Raises NoAnswerError."""
         got = bytearray()
         try:
             while len(got) < most:
@@ -72,7 +86,7 @@ class Connection:
                 self._left()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise EndpointError(f"after {len(got):,} bytes: {_reason(error)}") from error
+            raise NoAnswerError(f"after {len(got):,} bytes: {_reason(error)}") from error
         if response.length == 0:
             response.read()  # no bytes left; the call frees the connection in http.client
         if not response.isclosed():

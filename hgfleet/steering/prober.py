@@ -1,9 +1,13 @@
 """Prober of an endpoint: requests the headers of its objects and reads their content, in rounds.
 
-The prober distinguishes an error of the endpoint (no connection, too slow, 5xx, 403 for every
-object) from an error of an object (missing, other length, other content, 403 while other objects
+The prober distinguishes an error of the endpoint (no connection, or an error with every object)
+from an error of an object (missing, other length, other content, or any error while other objects
 answer). Each round requests the headers of the objects that are due and continues to read content:
 
+- After an error with one object (a status, no answer, a stream that stops), the prober requests
+  another object. If that object answers, only the first one is dead: a disk with a bad sector
+  serves all other objects.
+- An object that was not served is requested with the same range until it is served.
 - An endpoint that answers and then sends a byte a second counts as down, like a silent one.
 - Every object is read completely in the course of time, at `read_rate`, and its sha256 is
   compared, because a store with a corrupt disk or cache answers with the same headers as before.
@@ -11,6 +15,7 @@ answer). Each round requests the headers of the objects that are due and continu
   bounded number of requests in a round.
 - An object with changed headers is dead until it has been read again; it is read first.
 - A copy (`Endpoint.origin`) is advertised only after it has been read; copies are read first, too.
+  After an error with a copy, the request goes past the cache: the cache may hold the wrong answer.
 """
 
 from __future__ import annotations
@@ -23,13 +28,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.objectstore import presign
-from hgfleet.steering.connection import Connection, EndpointError
-from hgfleet.steering.health import Condition
+from hgfleet.steering.connection import Connection, EndpointError, NoAnswerError
+from hgfleet.steering.health import MAX_AGE_SECONDS, Condition
 from hgfleet.steering.selection import (
     NEW,
     OTHERS,
     PASS,
-    REFUSED,
     REQUESTS,
     ObjectError,
     Objects,
@@ -37,6 +41,7 @@ from hgfleet.steering.selection import (
     Validators,
     classify,
     is_closed,
+    may_be_endpoints,
     wrong_length,
 )
 
@@ -70,6 +75,10 @@ class PartialRead:
         """The manifest's entry of the object."""
         return self.state.entry
 
+    def fail(self, number: int, size: int) -> None:
+        """Record that `size` bytes did not come in the round `number`."""
+        self.state.failed, self.state.unserved = number, (self.size, size)
+
 
 @dataclass
 class Prober:
@@ -84,6 +93,9 @@ class Prober:
     _number: int = 0
     _requests: int = 0
     """Requests of this round."""
+    _started: float = 0.0
+    _is_late: bool = False
+    """Whether an object without an answer used up the time of this round."""
     _signer: tuple[tuple[int, ...], presign.Signer] | None = None
 
     def __post_init__(self) -> None:
@@ -100,11 +112,14 @@ class Prober:
     def round(self) -> None:
         """Probe once: headers of objects that are new or due, and some content."""
         self._number += 1
-        self._requests = 0
+        self._requests, self._started, self._is_late = 0, time.monotonic(), False
         try:
             due = self.objects.batch(self._number, is_up=self.condition.is_up)
-            self._ask(due, time.monotonic() + self.config.interval_seconds)
-            self._read(time.monotonic() + self.config.interval_seconds / 2)
+            until = time.monotonic() + self.config.interval_seconds
+            self._ask([state for state in due if state.unserved is None], until)
+            self._retry([state for state in due if state.unserved is not None], until)
+            if not self._is_late:
+                self._read(time.monotonic() + self.config.interval_seconds / 2)
             if not self._requests:
                 self._ask_any()
         except EndpointError as problem:
@@ -134,12 +149,17 @@ class Prober:
         return self._signer[1]
 
     def _ask(self, asked: Collection[ObjectState], until: float) -> None:
-        """Request the headers of these objects; if all of them get a 403, also of some others."""
+        """Request the headers of these objects; if all have errors, also of some others."""
         answers: dict[ObjectState, str] = {}
         try:
             for state in asked:
-                answers[state] = self._object(state)
-                if time.monotonic() > until:
+                try:
+                    answers[state] = self._object(state)
+                except NoAnswerError as error:
+                    answers |= dict(self._other_answer(state, error, 0))
+                    break
+                is_many = len(answers) == OTHERS and is_closed(answers.values())
+                if is_many or time.monotonic() > until:
                     break  # the next round begins with the remaining objects
             others = self.objects.witnesses(answers) if is_closed(answers.values()) else ()
             for state in others:
@@ -155,9 +175,11 @@ class Prober:
         self._record(answers.items())
 
     def _record(self, answers: Collection[tuple[ObjectState, str]]) -> None:
-        """Record the problem of each object. Raises EndpointError if all of them are refused."""
-        if is_closed([problem for _, problem in answers]):
-            raise EndpointError(f"{REFUSED}, and no other object answers")
+        """Record the problem of each object. Raises EndpointError if all of them have errors."""
+        problems = [problem for _, problem in answers]
+        if is_closed(problems):
+            problem = next(problem for problem in problems if may_be_endpoints(problem))
+            raise EndpointError(f"{problem}, and no other object answers")
         for state, problem in answers:
             if state.headers != problem:
                 state.headers = problem
@@ -168,7 +190,8 @@ class Prober:
         entry = state.entry
         self._connection.start()
         self._requests += 1
-        answer = self._connection.request("HEAD", self._url(entry, "HEAD"), {})
+        headers = self._past_cache(state)
+        answer = self._connection.request("HEAD", self._url(entry, "HEAD"), headers)
         self._connection.read(answer, 0)
         try:
             classify(answer.status, int(answer.headers.get("Content-Length") or -1), entry.size)
@@ -180,14 +203,65 @@ class Prober:
         state.seen = seen
         return ""
 
+    def _retry(self, unserved: list[ObjectState], until: float) -> None:
+        """Request again what was not served of these objects; headers that come prove nothing."""
+        answers: list[tuple[ObjectState, str]] = []
+        for state in unserved:
+            if self._is_late or (answers and time.monotonic() > until):
+                break
+            assert state.unserved is not None
+            first, size = state.unserved
+            self.objects.answered(state, self._number)
+            try:
+                self._content(state, first, size)
+                answers.append((state, ""))
+            except ObjectError as problem:
+                answers.append((state, str(problem)))
+            except NoAnswerError as error:
+                answers += self._other_answer(state, error, size)
+            if len(answers) == OTHERS and is_closed([problem for _, problem in answers]):
+                break
+        if is_closed([problem for _, problem in answers]):
+            answers += self._witness([state for state, _ in answers], until)
+        self._record(answers)
+
+    def _other_answer(
+        self, silent: ObjectState, error: NoAnswerError, size: int
+    ) -> list[tuple[ObjectState, str]]:
+        """Request another object after no answer for one; return the problems of both.
+
+        Raises `error` if no other object answers. An endpoint that sends a byte a second would
+        serve a small object in time, so the other object must give as many bytes as were requested,
+        `size`; 0 stands for the headers. The health of all endpoints waits for this round, so there
+        is no second error of this kind in it, and no further request if it is late.
+        """
+        config, self._is_late = self.config, True
+        latest = self._started + MAX_AGE_SECONDS - config.timeout_seconds - config.interval_seconds
+        for state in self.objects.witnesses([silent]):
+            if state.headers or state.unserved or state.entry.size < size:
+                continue
+            if time.monotonic() > latest:
+                break
+            try:
+                if size:
+                    self._content(state, 0, size)
+                elif self._object(state):
+                    continue
+            except ObjectError:
+                continue
+            except NoAnswerError:
+                break
+            return [(silent, str(error)), (state, "")]
+        raise error
+
     def _read(self, until: float) -> None:
         """Read on where the last round ended, at least a piece."""
         # Three bounds apply: bytes of the round (`left`, for regular reads only), requests and
         # time. The first piece is small, because its speed decides whether the endpoint is up;
-        # after it the pieces are large, and an error of the endpoint ends only this round's
+        # after it the pieces are large, and a piece without an answer ends only this round's
         # reading. Objects that fail before the first good piece do not use up the bound on
-        # bytes, and their number is bounded by OTHERS: behind a 403 for all of them the endpoint
-        # may be closed, which `_witness` decides.
+        # bytes, and their number is bounded by OTHERS: behind an error with all of them the
+        # endpoint may be closed, which `_witness` decides.
         rate = self.config.read_rate * self.config.interval_seconds
         left = int(min(rate, -(-self.objects.total // PASS)))
         answers: list[tuple[ObjectState, str]] = []
@@ -201,15 +275,17 @@ class Prober:
             if most == PIECE and len(answers) > (1 if is_late else OTHERS):
                 break
             wanted = most if is_urgent else min(most, max(left, PIECE))
+            wanted = min(wanted, reading.entry.size - reading.size)
             try:
-                got = self._piece(reading, min(wanted, reading.entry.size - reading.size))
+                got = self._piece(reading, wanted)
             except ObjectError as problem:
-                reading.state.failed = self._number
+                reading.fail(self._number, wanted)
                 answers.append((reading.state, str(problem)))
                 continue
-            except EndpointError:
+            except NoAnswerError as error:
                 if most == PIECE:
-                    raise
+                    answers += self._other_answer(reading.state, error, wanted)
+                    reading.fail(self._number, wanted)
                 break  # a piece came in time; the next round reads the rest
             answers.append((reading.state, ""))
             left -= 0 if is_urgent else got
@@ -250,14 +326,8 @@ class Prober:
 
     def _piece(self, reading: PartialRead, size: int) -> int:
         """Read some bytes and return their number; compare the digest after the last byte."""
-        entry = reading.entry
-        answer = self._range(reading, size)
-        got = self._connection.read(answer, size)
-        if len(got) != size:
-            raise EndpointError("a range was cut off")
-        state = reading.state
-        state.served = self._number
-        seen = _validators(answer)
+        state, entry = reading.state, reading.entry
+        seen, got = self._content(state, reading.size, size)
         if reading.seen not in (None, seen):
             # The object was replaced during the read, so the read starts again.
             self._end(reading)
@@ -275,28 +345,31 @@ class Prober:
             self._end(reading)
         return size
 
-    def _range(self, reading: PartialRead, size: int) -> http.client.HTTPResponse:
-        """Request the next bytes of an object. Raises ObjectError and EndpointError."""
-        entry, last = reading.entry, reading.size + size - 1
+    def _content(self, state: ObjectState, first: int, size: int) -> tuple[Validators, bytes]:
+        """Request `size` bytes of an object. Raises ObjectError and EndpointError."""
+        entry = state.entry
         self._connection.start()
         self._requests += 1
-        headers = {"Range": f"bytes={reading.size}-{last}"}
-        if self.endpoint.origin and reading.state.content:
-            # The copy in the cache is corrupt: make the cache request the object from its origin.
-            headers["Cache-Control"] = "no-cache"
+        headers = {"Range": f"bytes={first}-{first + size - 1}", **self._past_cache(state)}
         answer = self._connection.request("GET", self._url(entry, "GET"), headers)
-        if answer.status in (403, 404, 410, 416):
-            self._connection.read(answer, 0)
-            raise ObjectError(f"the answer is {answer.status}")
-        if answer.status == 200:
-            raise EndpointError("the answer to a range is 200")
         if answer.status != 206:
-            raise EndpointError(f"the answer is {answer.status}")
+            self._connection.read(answer, 0)
+            said = "the answer to a range" if answer.status == 200 else "the answer"
+            raise ObjectError(f"{said} is {answer.status}")
         whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
         if whole.isdecimal() and int(whole) != entry.size:
             self._connection.read(answer, 0)
             raise ObjectError(wrong_length(int(whole), entry.size))
-        return answer
+        got = self._connection.read(answer, size)
+        if len(got) != size:
+            raise NoAnswerError("a range was cut off")
+        state.served, state.unserved = self._number, None
+        return _validators(answer), got
+
+    def _past_cache(self, state: ObjectState) -> dict[str, str]:
+        """Return the header that makes a cache request from its origin what it holds wrong."""
+        has_problem = state.content or state.headers or state.unserved
+        return {"Cache-Control": "no-cache"} if self.endpoint.origin and has_problem else {}
 
     def _end(self, reading: PartialRead) -> None:
         self._readings = {k: other for k, other in self._readings.items() if other is not reading}

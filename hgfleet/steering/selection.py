@@ -8,11 +8,10 @@ the reads; both change only with the states of the touched objects.
 from __future__ import annotations
 
 import heapq
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-
-from hgfleet.steering.connection import EndpointError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -40,7 +39,7 @@ NEW: Final = 100
 """New objects whose headers are requested in a round; also urgent requests for content."""
 
 OTHERS: Final = 10
-"""Further objects requested after a 403 for all objects of a round."""
+"""Objects with an error in a row after which a round tries others, and the number of those."""
 
 REFUSED: Final = "the answer is 403"
 """If all objects get it, the bucket has lost its policy, or refuses the reader's key.
@@ -49,6 +48,9 @@ If a single object gets it, the object is missing. For a missing key S3 answers 
 the permission s3:ListBucket, else 403 AccessDenied (AWS, API reference of GetObject); clients of
 bundles cannot list.
 """
+
+_OF_OBJECT: Final = re.compile(r"the answer is (404|410|416)|it has [0-9,]+ bytes instead of .*")
+"""The problems that are errors of an object, whatever the other objects answer."""
 
 
 class ObjectError(Exception):
@@ -70,7 +72,9 @@ class ObjectState:
     Four fields are numbers of rounds, 0 before the first: in `asked` the object last answered a
     request for its headers or was read to its end, in `compared` its content was last read to the
     end, in `served` some content came, in `failed` none came. `headers` and `content` are the
-    problems of headers and content, or "".
+    problems of headers and content, or "". `unserved` is the range (first byte, length) that the
+    endpoint did not serve: the object is requested with this range until the endpoint serves it,
+    because headers do not show a bad sector.
     """
 
     entry: Entry
@@ -83,6 +87,7 @@ class ObjectState:
     failed: int = 0
     headers: str = ""
     content: str = ""
+    unserved: tuple[int, int] | None = None
     placed: tuple[bool, int, int] | None = None
     """The place in the heap of `Objects`, None if it is not there."""
 
@@ -197,7 +202,7 @@ class Objects:
         return next((self._states[url] for url in self._asked), None)
 
     def witnesses(self, asked: Collection[ObjectState]) -> list[ObjectState]:
-        """Return the objects to request after a 403 for all of `asked`.
+        """Return the objects to request after an error with all of `asked`.
 
         The object that gave content last comes first. Next come objects without a problem, the most
         recent answer first: objects that are missing together were uploaded together and are
@@ -243,14 +248,12 @@ class Objects:
 
 
 def classify(status: int, length: int, expected: int) -> None:
-    """Check the headers of an object; raises EndpointError or ObjectError.
+    """Check the headers of an object. Raises ObjectError.
 
-    A 403 counts as an error of the object until the other answers are known (`is_closed`).
+    Most errors count as errors of the object until the other answers are known (`is_closed`).
     """
-    if status in (403, 404, 410):
-        raise ObjectError(f"the answer is {status}")
     if status not in (200, 206):
-        raise EndpointError(f"the answer is {status}")
+        raise ObjectError(f"the answer is {status}")
     if length != expected:
         raise ObjectError(wrong_length(length, expected))
 
@@ -261,8 +264,14 @@ def wrong_length(length: int, expected: int) -> str:
 
 
 def is_closed(answers: Collection[str]) -> bool:
-    """Whether a 403 is an error of the endpoint; `answers` are the problems of the objects.
+    """Whether the errors are errors of the endpoint; `answers` are the problems of the objects.
 
-    As long as any object of the endpoint answers well (""), a 403 is an error of the object.
+    As long as any object of the endpoint answers well (""), they are errors of the objects. A
+    missing object, or one of another length, says nothing about the endpoint.
     """
-    return REFUSED in answers and "" not in answers
+    return "" not in answers and any(map(may_be_endpoints, answers))
+
+
+def may_be_endpoints(problem: str) -> bool:
+    """Whether a problem with an object may be a problem of its endpoint."""
+    return bool(problem) and not _OF_OBJECT.fullmatch(problem)

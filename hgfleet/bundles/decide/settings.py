@@ -48,6 +48,9 @@ class Config:
 
     `purge_command` is told of objects that a CDN must forget (`bundles.purging`).
 
+    `findings` has what the prober of this host (the role `steering`) found about objects: a run
+    reads those that are dead there.
+
     `access_log` is that of the web part, `session_log` that of SSH sessions
     (hgext/getbundlelog.py). The page of all bundles has the heading `title`, and commands with
     `clone_url` in front of a repository's path; without it, no commands.
@@ -80,6 +83,7 @@ class Config:
     timeout_seconds: float = 30.0
     access_log: Path = Path("/var/log/hgfleet/web/access.log")
     session_log: Path = Path("/var/log/hgfleet/ssh/changesets.log")
+    findings: Path = Path("/run/hgfleet-steering/health.objects")
     purge_command: tuple[str, ...] = ()
     clone_url: str = ""
     title: str = "Clone bundles"
@@ -154,6 +158,7 @@ def parse(table: Table) -> Config:
         zstd_levels=_zstd_levels(table.table("zstd_levels")),
         access_log=table.file("access_log", Config.access_log),
         session_log=table.file("session_log", Config.session_log),
+        findings=table.file("findings", Config.findings),
         purge_command=table.texts("purge_command", (), expected="a command and its arguments"),
         clone_url=table.optional_url("clone_url"),
         title=table.text("title", Config.title),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hgfleet.bundles.decide import names
@@ -20,7 +21,7 @@ from hgfleet.core.stored_time import past_moment
 from hgfleet.core.text import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hgfleet.bundles.decide.manifest import Entry
     from hgfleet.bundles.steps.job import Job
@@ -33,6 +34,9 @@ ALWAYS: Final = datetime.max.replace(tzinfo=UTC)
 
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
 """Before the time of any object."""
+
+WITNESSES: Final = 3
+"""Other objects of a store that are requested after an object was not served."""
 
 
 class Limits(NamedTuple):
@@ -47,8 +51,9 @@ class Limits(NamedTuple):
 class ReadResult:
     """The result of a read of all published bundles of a repository.
 
-    `wrong` has the entries whose object has other content, with the difference; `unread` has the
-    errors of stores with objects that could not be read. `is_due` is False where no read was due.
+    `wrong` has the entries whose object has other content, with the difference, or is not served
+    while others are, with the error; `unread` has the errors of stores with objects that could not
+    be read. `is_due` is False where no read was due.
     """
 
     is_due: bool = False
@@ -92,16 +97,19 @@ class PublishedBundles:
     def read(self, repository: Repository, dead: Mapping[str, str]) -> ReadResult:
         """Read all published bundles as clients do, where that is due, and compare the digests.
 
-        A list of a store, or the headers of an object, do not show that the content is corrupt.
-        Entries with URLs in `dead` are skipped.
+        A list of a store, or the headers of an object, do not show that the content is corrupt, or
+        that the disk cannot read it. Objects that the prober of this host found dead are read in
+        any case. Entries with URLs in `dead` are skipped.
         """
         started = time.monotonic()
-        if not self._is_read_due(repository):
-            return ReadResult()
         urls = self._job.stores.of(repository).urls
         published = self._job.manifests.read(names.of(repository))
         entries = [entry for entry in published if entry.url not in dead and locate(entry, urls)]
-        if not entries or not self._takes_read_slot(repository):
+        is_due = self._is_read_due(repository)
+        if not (entries and is_due and self._takes_read_slot(repository)):
+            is_due = False
+            entries = [entry for entry in entries if entry.url in self._suspects()]
+        if not entries:
             return ReadResult()
         wrong: dict[Entry, str] = {}
         unread: dict[str, HgfleetError] = {}
@@ -118,7 +126,12 @@ class PublishedBundles:
             unread=",".join(unread) or None,
             duration_s=took,
         )
-        return ReadResult(True, wrong, unread)
+        return ReadResult(is_due, wrong, unread)
+
+    def _suspects(self) -> frozenset[str]:
+        """Return the URLs of objects that the prober found dead, if this run may repair them."""
+        is_reader = not self._job.options.dry_run and self._job.stores.buckets
+        return self._job.stores.suspects if is_reader else frozenset()
 
     def _is_read_due(self, repository: Repository) -> bool:
         """Whether a read is due; the time runs from the first run, even without bundles."""
@@ -138,18 +151,46 @@ class PublishedBundles:
         store = stores.place(entry)[0]
         problem = stores.down.get(store) or stores.unread.get(store)
         if problem is None:
-            try:
-                stores.reader.check(entry)
-            except WrongContentError as error:
-                wrong[entry] = str(error).removeprefix(f"{entry.url}: ")
+            problem = self._problem(entry)
+            if _may_be_stores(problem) and self._serves_others(store, entry):
+                # The store answers: if this object fails again in the same way, it alone is bad.
+                first, problem = problem, self._problem(entry)
+                if problem is not None and str(problem) == str(first):
+                    problem = WrongContentError(f"{problem}; the store serves other objects")
+            if isinstance(problem, WrongContentError):
+                wrong[entry] = str(problem).removeprefix(f"{entry.url}: ")
                 self._job.note_corrupt(store)
-            except VerificationError as error:
-                problem = error
-            except UnavailableError as error:
+                return
+            if isinstance(problem, UnavailableError):
                 # Each further object would cost the time limit again.
-                problem = stores.unread[store] = error
+                stores.unread[store] = problem
         if problem is not None:
             unread[store] = problem
+
+    def _problem(self, entry: Entry) -> HgfleetError | None:
+        """Download an object as a client does; return the error, or None."""
+        try:
+            self._job.stores.reader.check(entry)
+        except (VerificationError, UnavailableError) as error:
+            return error
+        return None
+
+    def _serves_others(self, store: str, entry: Entry) -> bool:
+        """Whether a store serves some other object."""
+        others = (one for one in self._in_store(store) if one.url != entry.url)
+        for other in islice(others, WITNESSES):
+            try:
+                self._job.stores.reader.probe(other)
+            except HgfleetError:
+                continue
+            return True
+        return False
+
+    def _in_store(self, store: str) -> Iterator[Entry]:
+        """Return the published entries of all repositories in a store."""
+        url, manifests = {store: self._job.stores.urls[store]}, self._job.manifests
+        published = chain.from_iterable(manifests.read(name) for name in sorted(manifests.all()))
+        return (entry for entry in published if locate(entry, url))
 
     def delete_wrong(
         self, repository: Repository, result: ReadResult
@@ -278,3 +319,8 @@ class PublishedBundles:
                 self._job.report.note(
                     "page", f"the page of {store} is old: {result}", store=store, error=result
                 )
+
+
+def _may_be_stores(problem: HgfleetError | None) -> bool:
+    """Whether an error with an object may be an error of its store."""
+    return problem is not None and not isinstance(problem, WrongContentError)

@@ -6,6 +6,7 @@ retries, and there may be a thousand repositories.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from hgfleet.core.errors import HgfleetError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from hgfleet.bundles.decide.kinds import Key
     from hgfleet.bundles.decide.manifest import Entry
@@ -38,6 +40,19 @@ class StoreListing:
 
     objects: tuple[StoredObject, ...] = ()
     uploads: tuple[Upload, ...] = ()
+
+
+def read_suspects(findings: Path) -> frozenset[str]:
+    """Return the URLs of dead objects in the findings of the prober (hgfleet/steering/health.py).
+
+    Without a file, or with a damaged line, nothing is suspect: a run reads each object in its turn.
+    """
+    try:
+        lines = findings.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return frozenset()
+    words = (line.split(" ", 2) for line in lines)
+    return frozenset(url for url, *state in words if state[:1] == ["dead"])
 
 
 def joined(listings: Iterable[StoreListing]) -> StoreListing:
@@ -90,6 +105,11 @@ class SiteStores:
     def public(self) -> list[str]:
         """Return the names of the public stores that are up."""
         return [name for name in self.public_names if name not in self.down]
+
+    @functools.cached_property
+    def suspects(self) -> frozenset[str]:
+        """The URLs of objects that the prober of this host found dead."""
+        return read_suspects(self._config.findings)
 
     def place(self, entry: Entry) -> tuple[str, Key]:
         """Return the store and the key of an entry that is known to be in one of the stores."""

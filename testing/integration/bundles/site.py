@@ -64,6 +64,7 @@ class BundleSite(site.Site):
             dynamic=self.dynamic,
             scratch=root / "scratch",
             state=root / "state",
+            findings=root / "health.objects",
             hg=site.program(),
             hgrc=self.hgrc,
             ca=CERTIFICATES,

@@ -18,6 +18,8 @@ from hgfleet.bundles.stores import corruption
 from hgfleet.core.errors import UnavailableError
 from hgfleet.core.report import Report
 from hgfleet.hg.command_server import HgError
+from hgfleet.steering import health
+from hgfleet.steering.health import Findings
 from testing.integration.support.site import identity_of
 from testing.integration.support.store import NOW, Store, flip_bit
 
@@ -192,6 +194,35 @@ def test_an_object_that_cannot_be_read_is_not_taken_for_a_corrupt_one(
     rereading.run(project, everything=True, now=DUE + timedelta(days=8))
     assert not us.asked("GET")
     assert rereading.manifests.read_text(identity_of("project")) == before
+
+
+@pytest.mark.parametrize("error", ["500", "slow"])
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_an_object_that_is_not_served_is_made_again_if_others_are(
+    rereading: BundleSite, error: str, is_probed: bool
+) -> None:
+    """Such as one with a bad sector. The prober knows of it before the object has its turn."""
+    rereading.config = replace(rereading.config, timeout_seconds=0.3)
+    store = one_store(rereading)
+    project, other = rereading.repository("project"), rereading.repository("other", commits=3)
+    rereading.run(project, other)
+    right, before = dict(store.content), rereading.published("project")
+    key = store.key(before[0])
+    store.broken = {f"GET {key}": error}
+    if is_probed:
+        findings = Findings({before[0].url: "the answer is 500"})
+        rereading.config.findings.write_bytes(health.dump_findings(findings))
+    # Without the finding, its time has not come.
+    assert rereading.run(project, other)[0].error is None
+    assert bool(store.broken) == (not is_probed)
+    # A run reads one of the two.
+    for _ in range(2):
+        for outcome in rereading.run(project, other, now=DUE, everything=True):
+            assert (outcome.error, outcome.missing) == (None, {})
+    assert store.broken == {}
+    assert store.content == right
+    assert [one.url for one in rereading.published("project")] == [one.url for one in before]
+    assert time.time() - found_corrupt(rereading)["eu"] < 60
 
 
 def test_a_corrupt_object_is_withdrawn_even_if_hg_fails(rereading: BundleSite) -> None:

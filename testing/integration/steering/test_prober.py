@@ -211,6 +211,65 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     assert set(prober.objects.dead) == {one.url for one in entries if one != entries[left]}
 
 
+@pytest.mark.parametrize("error", ["500", "503", "silent", "slow", "page"])
+def test_an_object_that_is_not_served_is_dead_and_its_endpoint_is_not(
+    store: Store, prober: Prober, error: str
+) -> None:
+    """Such as one with a bad sector: its headers are right for as long as it lies there."""
+    entries = [store.put(name, CONTENT) for name in "abc"]
+    rounds(prober, entries)
+    store.broken = {"GET b": error}
+    for _ in range(selection.PASS):
+        probe_round(prober, entries)
+        if prober.objects.dead:
+            break
+    for _ in range(3 * selection.ROUNDS):
+        probe_round(prober, entries)
+        assert prober.condition.is_up, prober.condition
+        assert list(prober.objects.dead) == [entries[1].url]
+    store.broken = {}
+    rounds(prober, entries, selection.ROUNDS)
+    assert prober.objects.dead == {}
+
+
+@pytest.mark.parametrize("error", ["500", "silent", "slow"])
+def test_an_error_with_the_content_of_every_object_is_the_endpoints(
+    store: Store, prober: Prober, error: str
+) -> None:
+    entries = [store.put(name, CONTENT) for name in "abc"]
+    rounds(prober, entries)
+    store.broken = {f"GET {name}": error for name in "abc"}
+    for _ in range(2 * selection.ROUNDS):
+        probe_round(prober, entries)
+        assert not prober.condition.is_up
+        assert prober.objects.dead == {}
+
+
+def test_a_slow_endpoint_is_not_acquitted_by_a_small_object(store: Store, prober: Prober) -> None:
+    """A byte a second is enough for an object of one byte."""
+    entries = [store.put("a", CONTENT), store.put("b", b"x")]
+    rounds(prober, entries)
+    store.fault = "slow"
+    rounds(prober, entries, 3)
+    assert not prober.condition.is_up
+    assert prober.objects.dead == {}
+
+
+def test_a_copy_that_was_not_served_is_requested_past_the_cache(
+    store: Store, config: Config
+) -> None:
+    """The cache holds a page that its origin sent with status 200."""
+    edge = Endpoint("edge", store.url, is_cdn=True, origin="origin")
+    entries = [store.put(name, CONTENT) for name in "ab"]
+    prober = Prober(edge, config)
+    store.broken = {f"{method} {name}": "page" for name in "ab" for method in ("GET", "HEAD")}
+    probe_round(prober, entries)
+    assert prober.objects.read == set()
+    rounds(prober, entries, 4 * selection.ROUNDS)
+    assert prober.condition.is_up
+    assert prober.objects.read == {one.url for one in entries}
+
+
 def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:
     """Enough for a pass through two objects, a piece of 64 KiB a round."""
     for _ in range(count):

@@ -63,6 +63,8 @@ class Store:
     * `refuse`: raised to a run that lists or uploads.
     * `fault`: the status of each answer, "silent" (no answer) or "slow" (one byte of it).
     * `refused`: "METHOD key" that get 403.
+    * `broken`: what one "METHOD key" gets: a status, "silent", "slow" or "page" (200 with a
+      page, until a request goes past the cache).
     * `lie`: changes each content; `cut`: the bytes after which an answer ends.
     * `ranges`: whether ranges are served; `delay`: seconds before each answer.
     * `is_open`: the keys that a private store gives to anonymous clients.
@@ -82,6 +84,7 @@ class Store:
         self.refuse: Exception | None = None
         self.fault = ""
         self.refused: set[str] = set()
+        self.broken: dict[str, str] = {}
         self.lie: Callable[[bytes], bytes] = lambda data: data
         self.cut: int | None = None
         self.ranges = True
@@ -134,6 +137,8 @@ class Store:
         """Decide the status of an answer: 200, or the reason that there is no content."""
         if self.fault.isdigit():
             return int(self.fault)
+        if self.broken.get(f"{method} {key}", "").isdigit():
+            return int(self.broken[f"{method} {key}"])
         closed = self.reader is not None and not self.is_open(key)
         if f"{method} {key}" in self.refused or (closed and not admits(self.reader, method, path)):
             return 403
@@ -184,6 +189,7 @@ class Store:
     def delete(self, key: str) -> None:
         """Delete an object, if it is there."""
         self.content.pop(key, None)
+        self.broken.pop(f"GET {key}", None)
 
     def abort(self, upload: Upload) -> None:
         """Forget an unfinished upload."""
@@ -209,8 +215,16 @@ def _handler(store: Store) -> type[http.server.BaseHTTPRequestHandler]:
             status = store.status(self.command, key, self.path)
             store.requests.append((self.command, key, status))
             store.signed.append("X-Amz-Signature=" in self.path)
+            if self.headers["Cache-Control"] == "no-cache":
+                store.broken = {k: v for k, v in store.broken.items() if v != "page"}
+            broken = store.broken.get(f"{self.command} {key}", "")
             if store.fault == "silent":
                 self.close_connection = True
+            elif broken == "silent":
+                store._stopped.wait(20)
+                self.close_connection = True
+            elif broken == "page":
+                self.give(b"<p>closed for the weekend", is_whole=True)
             elif status == 200:
                 self.give(store.lie(store.content.get(key, store.pages.get(key, b""))))
             else:
@@ -218,9 +232,9 @@ def _handler(store: Store) -> type[http.server.BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-        def give(self, data: bytes) -> None:
+        def give(self, data: bytes, *, is_whole: bool = False) -> None:
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            if asked and store.ranges:
+            if asked and store.ranges and not is_whole:
                 first, last, whole = int(asked[1]), int(asked[2]), len(data)
                 data = data[first : last + 1]
                 self.send_response(206)
@@ -232,7 +246,8 @@ def _handler(store: Store) -> type[http.server.BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command != "GET":
                 return
-            if store.fault == "slow":
+            key = urlsplit(self.path).path.removeprefix(f"/{store.name}/")
+            if "slow" in (store.fault, store.broken.get(f"GET {key}")):
                 self.wfile.write(data[:1])
                 self.wfile.flush()
                 store._stopped.wait(20)

@@ -6,7 +6,6 @@ import pytest
 
 from hgfleet.bundles.decide.manifest import Entry
 from hgfleet.steering import selection
-from hgfleet.steering.connection import EndpointError
 from hgfleet.steering.selection import Objects
 
 GONE = "the answer is 404"
@@ -26,9 +25,14 @@ GONE = "the answer is 404"
         # Only a good answer is a witness: a 404 may come from a cache.
         ([GONE, selection.REFUSED], True),
         ([GONE, selection.REFUSED, ""], False),
+        (["the answer is 500"], True),
+        (["the answer is 500", ""], False),
+        (["after 1 bytes: no answer in time", GONE], True),
+        (["it has 4 bytes instead of 5"], False),
+        (["the answer is 416"], False),
     ],
 )
-def test_a_403_is_the_endpoints_if_nothing_answers(
+def test_an_error_is_the_endpoints_if_nothing_answers(
     answers: list[str], is_the_endpoints: bool
 ) -> None:
     assert selection.is_closed(answers) == is_the_endpoints
@@ -56,9 +60,10 @@ def test_headers_tell_what_is_wrong_with_an_object(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 429, 500, 503])
-def test_any_other_answer_is_the_endpoints(status: int) -> None:
-    with pytest.raises(EndpointError, match=f"^the answer is {status}$"):
+def test_any_other_answer_may_be_the_endpoints(status: int) -> None:
+    with pytest.raises(selection.ObjectError, match=f"^the answer is {status}$") as raised:
         selection.classify(status, 5, 5)
+    assert selection.may_be_endpoints(str(raised.value))
 
 
 def entry(name: str, size: int = 1) -> Entry:
