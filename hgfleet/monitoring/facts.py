@@ -47,6 +47,18 @@ PROBES: Final = "etc/hgfleet/probes.toml"
 REPLICATION: Final = "run/hgfleet-replication/state.json"
 STEERING: Final = "run/hgfleet-steering/health.json"
 REPLICA: Final = "run/hgfleet/replica.json"
+WEBHOOKS: Final = "run/hgfleet-webhooks/state.json"
+FIREWALL: Final = "run/hgfleet-firewall-watch/state.json"
+OUTDATED: Final = "run/hgfleet-outdated/units.json"
+MOUNTS: Final = "proc/self/mountinfo"
+
+DISKS: Final = frozenset(
+    {
+        *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4"),
+        *("overlay", "xfs", "zfs"),
+    }
+)
+"""Types of file systems that hold data, and that the kernel makes read-only after an error."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 
@@ -98,6 +110,13 @@ class Facts:
     steering: health.Health | None = None
     dead_objects: int = 0
     replica: Mapping[str, Any] | None = None
+    webhooks: Mapping[str, Mapping[str, Any]] | None = None
+    """By the name of the receiver."""
+    firewall: Mapping[str, Any] | None = None
+    outdated: Mapping[str, str] | None = None
+    """Units that run files which an update replaced, each with such a file."""
+    readonly: dict[str, bool] = field(default_factory=dict)
+    """By the device of a file system: whether the kernel refuses all writes to it."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """The reason by source."""
     sources: tuple[str, ...] = ()
@@ -123,6 +142,10 @@ def read(root: Path, now: float) -> Facts:
         "replication": _replication,
         "steering": _steering,
         "replica": _replica,
+        "webhooks": _webhooks,
+        "firewall": _firewall,
+        "outdated": _outdated,
+        "mounts": _mounts,
     }
     facts.sources = tuple(sources)
     for name, source in sources.items():
@@ -254,6 +277,37 @@ def _steering(root: Path, facts: Facts) -> None:
 
 def _replica(root: Path, facts: Facts) -> None:
     facts.replica = _document(root / REPLICA)
+
+
+def _webhooks(root: Path, facts: Facts) -> None:
+    found = _document(root / WEBHOOKS)
+    if not all(isinstance(one, dict) for one in found.values()):
+        raise TypeError(f"{WEBHOOKS}: got {found!r:.200}, expected an object for each receiver")
+    facts.webhooks = found
+
+
+def _firewall(root: Path, facts: Facts) -> None:
+    facts.firewall = _document(root / FIREWALL)
+
+
+def _outdated(root: Path, facts: Facts) -> None:
+    units = _document(root / OUTDATED).get("units")
+    if not isinstance(units, dict):
+        raise TypeError(f"{OUTDATED}: got units {units!r:.200}, expected an object")
+    facts.outdated = units
+
+
+def _mounts(root: Path, facts: Facts) -> None:
+    """Read which file systems are read-only: by the options of the file system.
+
+    The options of a mount say less: the sandbox of this program has its mounts read-only.
+    """
+    for line in _content(root / MOUNTS).decode("utf-8", "replace").splitlines():
+        # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext4 /dev/sda1 rw,errors=remount-ro
+        _, separator, of_file_system = line.partition(" - ")
+        words = of_file_system.split(" ")
+        if separator and len(words) >= 3 and words[0] in DISKS:
+            facts.readonly[words[1]] = "ro" in words[2].split(",")
 
 
 def _document(file: Path) -> Mapping[str, Any]:

@@ -40,13 +40,17 @@ PROBES: Final = "hgfleet-probes.service"
 
 DAY_SECONDS: Final = 86_400
 
+FIREWALL_SECONDS: Final = 120
+"""An older look at the firewall counts as none; there is one in 15 seconds."""
+
 ENDS: Final = frozenset(
     {
         "hgfleet_certificate_expiry_timestamp_seconds",
         "hgfleet_web_drain_end_timestamp_seconds",
         "hgfleet_replication_lease_end_timestamp_seconds",
-        # The alert fires for a recent time, and therefore for a time from the future, too.
+        # Alerts fire for a recent time, and therefore for a time from the future, too.
         "hgfleet_bundles_last_corrupt_timestamp_seconds",
+        "hgfleet_firewall_restored_timestamp_seconds",
     }
 )
 """Times that usually lie in the future, and times for which "never" would raise no alarm."""
@@ -87,6 +91,8 @@ def _of(facts: Facts) -> list[Family | Histogram]:
         *(replication_families.of(facts.replication) if facts.replication is not None else ()),
         *(_steering(facts.steering, facts) if facts.steering is not None else ()),
         *(_replica(facts.replica) if facts.replica is not None else ()),
+        *(replication_families.of_webhooks(facts.webhooks) if facts.webhooks is not None else ()),
+        *(_firewall(facts.firewall, facts.now) if facts.firewall is not None else ()),
     ]
 
 
@@ -112,6 +118,18 @@ def _host(facts: Facts) -> Iterator[Family]:
         "Units of the service that start with the host.",
         "name",
         dict.fromkeys(facts.enabled, 1),
+    )
+    yield labelled(
+        "hgfleet_unit_outdated",
+        "Units of this host that run files which an update has replaced.",
+        "name",
+        dict.fromkeys(facts.outdated or (), 1),
+    )
+    yield labelled(
+        "hgfleet_filesystem_readonly",
+        "Whether the file system of a device takes no writes.",
+        "device",
+        facts.readonly,
     )
     if WEB in facts.enabled:
         until = drained_until(facts.drain)
@@ -311,6 +329,20 @@ def _steering(health: Health, facts: Facts) -> Iterator[Family]:
         "hgfleet_steering_dead_objects",
         "Clone bundles that manifests name and that are missing or corrupt.",
         facts.dead_objects,
+    )
+
+
+def _firewall(state: Mapping[str, Any], now: float) -> Iterator[Family]:
+    looked = stored_time.past(float(state.get("looked", 0)), now)
+    yield single(
+        "hgfleet_firewall_in_force",
+        "Whether the rules of the firewall are in force as they were loaded, at a recent look.",
+        state.get("in_force") is True and now - looked < FIREWALL_SECONDS,
+    )
+    yield single(
+        "hgfleet_firewall_restored_timestamp_seconds",
+        "Time when the host last loaded rules again that were not in force; else 0.",
+        state.get("restored", 0),
     )
 
 

@@ -29,6 +29,28 @@ def of(state: Mapping[str, Any]) -> Iterator[Family]:
         broker.get("connected") is True,
     )
     yield single(
+        "hgfleet_replication_broker_refuses",
+        "Whether a broker is connected that refuses messages of the primary.",
+        broker.get("connected") is True and bool(broker.get("problem")),
+    )
+    yield single(
+        "hgfleet_replication_broker_warnings",
+        "Streams of the brokers, and the bucket, that are not as this host's settings have them.",
+        len(broker.get("warnings", ())),
+    )
+    yield single(
+        "hgfleet_replication_waiting_seconds",
+        "Longest time for which pushes of a repository wait for a broker.",
+        state.get("waiting_seconds", 0),
+    )
+    events = state.get("events", {})
+    for name, text, value in (
+        ("event_problems", "Problems of push events.", len(events.get("problems", ()))),
+        ("waiting_events", "Repositories whose push events wait.", events.get("waiting", 0)),
+        ("waiting_events_seconds", "Longest wait of a push event.", events.get("seconds", 0)),
+    ):
+        yield single(f"hgfleet_replication_{name}", text, value)
+    yield single(
         "hgfleet_replication_problems",
         "Repositories whose pushes the primary cannot publish.",
         len(state.get("problems", {})),
@@ -84,10 +106,25 @@ def _mirror(state: Mapping[str, Any]) -> Iterator[Family]:
     )
     yield _refused(state.get("refused", {}))
     yield single(
+        "hgfleet_replication_documents_away",
+        "Documents of the primary that this mirror cannot bring.",
+        state.get("documents_away", 0),
+    )
+    yield single(
         "hgfleet_replication_set_aside_repositories",
         "Repositories that the registry lost, which this mirror keeps for some days.",
         state.get("aside_repositories", 0),
     )
+
+
+def of_webhooks(state: Mapping[str, Mapping[str, Any]]) -> Iterator[Family]:
+    """Return the metrics of push events for receivers, by the names of the receivers."""
+    for name, text, key in (
+        ("dead_events", "Push events that were given up, of a receiver.", "dead"),
+        ("waiting_events", "Push events that wait for a receiver.", "waiting"),
+    ):
+        values = {receiver: one.get(key, 0) for receiver, one in state.items()}
+        yield labelled(f"hgfleet_webhooks_{name}", text, "receiver", values)
 
 
 def _refused(reasons: Mapping[str, Any]) -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -46,6 +47,24 @@ def test_every_host_and_every_probe_is_well(cluster: Cluster, prometheus: Promet
         return True
 
     wait_until("all targets and probes are well", are_well, IN_TIME)
+
+
+def test_the_alert_that_always_fires_is_at_the_alertmanager(
+    cluster: Cluster, prometheus: Prometheus
+) -> None:
+    ask = ("amtool", "--alertmanager.url", "http://127.0.0.1:9093", "alert", "--output=json")
+
+    def is_there() -> bool:
+        firing = {one["labels"]["alertname"] for one in prometheus.ask("alerts")["alerts"]}
+        assert "Watchdog" in firing
+        listed = json.loads(cluster.first("monitoring").run(*ask).ok().stdout)
+        (receivers,) = [
+            one["receivers"] for one in listed if one["labels"]["alertname"] == "Watchdog"
+        ]
+        assert [one["name"] for one in receivers] == ["heartbeat"]
+        return True
+
+    wait_until("the alert is delivered", is_there, IN_TIME)
 
 
 def test_metrics_of_parts_come_from_their_hosts(cluster: Cluster, prometheus: Prometheus) -> None:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from testing.e2e.status import probe
 from testing.faults import support
-from testing.faults.alert_records import document, later_registry, other_push
+from testing.faults.alert_records import clock, document, later_registry, other_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +93,40 @@ def record(file: str, change: Change) -> Fault:
                 host.write(file, before)
 
     return fault
+
+
+def new_file(file: str, change: Change) -> Fault:
+    """Return a fault: a file is there that a program of this host did not write."""
+
+    @contextmanager
+    def fault(_scene: Scene, host: Host) -> Iterator[None]:
+        folder = Path(file).parent
+        made = host.run("test", "-d", str(folder)).code != 0
+        host.shell(f"install -d -m 755 {folder}" if made else f"[ ! -e {file} ]")
+        host.write(file, change("", time.time()))
+        try:
+            yield
+        finally:
+            host.shell(f"rm -r {folder}" if made else f"rm -f {file}")
+
+    return fault
+
+
+@contextmanager
+def slow_clock(scene: Scene, host: Host) -> Iterator[None]:
+    """Let the exporter of a host tell another time: hosts of the cluster share a clock."""
+    drop_in = f"/run/systemd/system/{EXPORTER}.d"
+    words = exec_start(host.shell(f"systemctl cat {EXPORTER}")).split()
+    command = " ".join(word for word in words if word != "--collector.time")
+    host.shell(f"mkdir -p {drop_in}")
+    try:
+        host.write(f"{drop_in}/alert.conf", f"[Service]\nExecStart=\nExecStart={command}\n")
+        _restart_exporter(host)
+        with new_file("/run/hgfleet-metrics/clock.prom", clock)(scene, host):
+            yield
+    finally:
+        host.shell(f"rm -rf {drop_in}")
+        _restart_exporter(host)
 
 
 def ended_daemon(unit: str, folder: str, changes: Mapping[str, Change]) -> Fault:
@@ -387,3 +421,16 @@ def full_disk(_scene: Scene, host: Host) -> Iterator[None]:
         yield
     finally:
         host.shell(f"rm -f {DISK}/*")
+
+
+@contextmanager
+def readonly_disk(_scene: Scene, host: Host) -> Iterator[None]:
+    """Make the small file system read-only, as the kernel does after an error."""
+    unit = "hgfleet-metrics.service"
+    host.shell(f"mount -o remount,ro {DISK}")
+    try:
+        # In a container, a unit sees the mounts that were there at its start.
+        host.systemctl("restart", unit).ok()
+        yield
+    finally:
+        host.shell(f"mount -o remount,rw {DISK}")

@@ -102,6 +102,40 @@ def silent_prober(before: Data, now: float) -> Data:
     return before | {"written": now - 200}
 
 
+def refusing_broker(found: Data, _now: float) -> Data:
+    """Relay whose broker refuses messages, for minutes, and has a stream of another bound."""
+    broker = {"connected": True, "problem": "code 10023", "warnings": ["max_bytes is -1"]}
+    events = {"waiting": 1, "seconds": 1000.0, "mirrors": [], "problems": ["code 10023"]}
+    return found | {"broker": broker, "events": events, "waiting": 1, "waiting_seconds": 600.0}
+
+
+def documents_away(found: Data, _now: float) -> Data:
+    """Applier that cannot bring the tokens from a source that answers."""
+    away = {"tokens": "the source refuses (500)"}
+    return found | {"source": "", "documents_away": 1, "away": away}
+
+
+def dead_events(_text: str, _now: float) -> str:
+    """State of the webhooks with dead events of a receiver."""
+    return json.dumps({"ci": {"waiting": 0, "oldest": 0.0, "reason": "", "dead": 2}}) + "\n"
+
+
+def open_firewall(found: Data, now: float) -> Data:
+    """Look at a firewall that is not in force, after the host has loaded it again before."""
+    return found | {"in_force": False, "looked": now, "restored": now - 60}
+
+
+def outdated_units(found: Data, _now: float) -> Data:
+    """Units of which the broker runs a library that an update replaced."""
+    library = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+    return found | {"units": {"hgfleet-broker.service": library}}
+
+
+def clock(_text: str, now: float) -> str:
+    """Metric of a clock that is ten minutes slow."""
+    return f"node_time_seconds {now - 600:.0f}\n"
+
+
 def dead_object(text: str, _now: float) -> str:
     """Findings of a prober about a clone bundle that is missing in its store."""
     return text + "https://unreachable.invalid/bundles/one.hg dead 404 Not Found\n"

@@ -237,7 +237,82 @@ _UNITS: Final = (
         _on(Place.MIRROR, "MirrorBehind", "ReplicationPaused", "RepositoryParked"),
     ),
 )
+_REFUSALS: Final = (
+    # Apart from the other waves, whose faults the relay and the applier tell of.
+    Provocation(
+        Kind.RECORD,
+        3,
+        Place.PRIMARY,
+        faults.ended_daemon(
+            "hgfleet-relay.service",
+            "/run/hgfleet-replication",
+            {"state.json": document(records.refusing_broker)},
+        ),
+        _on(
+            Place.PRIMARY,
+            "BrokerIncomplete",
+            "BrokerRefuses",
+            "EventsNotAnnounced",
+            "PushesWait",
+        ),
+    ),
+    Provocation(
+        Kind.RECORD,
+        3,
+        Place.MIRROR,
+        faults.ended_daemon(
+            "hgfleet-applier.service",
+            "/run/hgfleet-replication",
+            {"state.json": document(records.documents_away)},
+        ),
+        _on(Place.MIRROR, "DocumentsAway"),
+    ),
+    # The cluster has no receivers.
+    Provocation(
+        Kind.RECORD,
+        3,
+        Place.STANDBY,
+        faults.new_file("/run/hgfleet-webhooks/state.json", records.dead_events),
+        _on(Place.STANDBY, "WebhookEventsDead", receiver="ci"),
+    ),
+)
+_HOSTS: Final = (
+    # Of the wave in which the store answers.
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.STORE,
+        faults.stopped_unit(faults.EXPORTER),
+        _on(Place.STORE, "ExporterDown"),
+    ),
+    Provocation(Kind.FAULT, 2, Place.PROXY, faults.slow_clock, _on(Place.PROXY, "ClockOff")),
+    Provocation(
+        Kind.RECORD,
+        2,
+        Place.DIRECTORY,
+        faults.ended_daemon(
+            "hgfleet-firewall-watch.service",
+            "/run/hgfleet-firewall-watch",
+            {"state.json": document(records.open_firewall)},
+        ),
+        _on(Place.DIRECTORY, "FirewallNotInForce", "FirewallRestored"),
+    ),
+    Provocation(
+        Kind.RECORD,
+        2,
+        Place.CACHE,
+        faults.record("/run/hgfleet-outdated/units.json", document(records.outdated_units)),
+        _on(Place.CACHE, "UnitOutdated", name="hgfleet-broker.service"),
+    ),
+)
 _DISKS: Final = (
+    Provocation(
+        Kind.FAULT,
+        2,
+        Place.BROKER,
+        faults.readonly_disk,
+        _on(Place.BROKER, "FilesystemReadOnly", device=faults.DISK_DEVICE),
+    ),
     Provocation(
         Kind.HISTORY,
         1,
@@ -370,12 +445,14 @@ _RECORDS: Final = (
     ),
 )
 
-TABLE: Final = (*_UNITS, *_DISKS, *_METRICS, *_RECORDS)
+TABLE: Final = (*_UNITS, *_REFUSALS, *_HOSTS, *_DISKS, *_METRICS, *_RECORDS)
 
 SMOKE: Final = ("SshDown", "BundleCorrupt")
 """Alerts that the gate provokes: about connections as clients make them, and a job's record."""
 
-NOT_PROVOKED: Final[Mapping[str, str]] = {}
+NOT_PROVOKED: Final[Mapping[str, str]] = {
+    "Watchdog": "it always fires; testing/e2e/test_monitoring.py sees it at the Alertmanager",
+}
 """Alerts that no test provokes, each with the reason."""
 
 

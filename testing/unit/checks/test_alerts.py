@@ -55,6 +55,15 @@ def test_a_complete_alert_is_fine(top: Path) -> None:
     assert not problems(top)
 
 
+def test_a_heartbeat_fires_always_and_at_once(top: Path) -> None:
+    rule, test = (top / folder / "one.yml" for folder in (alerts.RULES, alerts.TESTS))
+    rule.write_text(RULE.replace("        for: 1m\n", ""))
+    test.write_text(TEST.replace("      - {alertname: Down, eval_time: 1m}\n", ""))
+    assert len(problems(top)) == 2
+    rule.write_text(rule.read_text().replace("page", "heartbeat"))
+    assert not problems(top)
+
+
 @pytest.mark.parametrize(
     ("path", "old", "new", "problem"),
     [

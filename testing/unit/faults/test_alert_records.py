@@ -15,6 +15,8 @@ from hgfleet.bundles.stores import corruption
 from hgfleet.core import counters
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state
+from hgfleet.monitoring import families
+from hgfleet.monitoring.facts import Facts
 from hgfleet.probes import history
 from hgfleet.probes.history import History, Result
 from hgfleet.pushlog.record import hash_of, parse
@@ -137,3 +139,38 @@ def test_a_prune_was_refused(tmp_path: Path) -> None:
     known = {"hg1": {"time": NOW - DAY, "snapshots": [], "refused": ""}}
     backup.save(tmp_path, backup.PRUNES, records.refused_prune(known, NOW))
     assert backup.load(tmp_path, backup.PRUNES)["hg1"]["refused"]
+
+
+def test_a_relay_tells_of_a_broker_that_refuses_and_a_mirror_of_its_documents() -> None:
+    state = {"role": "primary", "broker": {"connected": True, "problem": "", "warnings": []}}
+    told = json.loads(document(records.refusing_broker)(json.dumps(state), NOW))
+    found = samples(Facts(NOW, replication=told))
+    assert found["hgfleet_replication_broker_refuses"] == 1
+    assert found["hgfleet_replication_broker_warnings"] == 1
+    assert found["hgfleet_replication_waiting_seconds"] > 120
+    assert found["hgfleet_replication_waiting_events_seconds"] > 900
+    mirror = {"role": "mirror", "source": "no route"}
+    told = json.loads(document(records.documents_away)(json.dumps(mirror), NOW))
+    assert samples(Facts(NOW, replication=told))["hgfleet_replication_documents_away"] == 1
+
+
+def test_states_of_a_host_tell_of_dead_events_an_open_firewall_and_outdated_units() -> None:
+    facts = Facts(
+        NOW,
+        webhooks=json.loads(records.dead_events("", NOW)),
+        firewall=json.loads(
+            document(records.open_firewall)('{"in_force": true, "looked": 5, "restored": 0}', NOW)
+        ),
+        outdated=json.loads(document(records.outdated_units)('{"units": {}}', NOW))["units"],
+    )
+    found = samples(facts)
+    assert found["hgfleet_webhooks_dead_events"] == 2
+    assert found["hgfleet_firewall_in_force"] == 0
+    assert NOW - found["hgfleet_firewall_restored_timestamp_seconds"] < HOUR
+    assert found["hgfleet_unit_outdated"] == 1
+    assert records.clock("", NOW) == f"node_time_seconds {NOW - 600:.0f}\n"
+
+
+def samples(facts: Facts) -> dict[str, float]:
+    """The last value of each metric."""
+    return {one.name: value for one in families.of(facts) for _, value in one.samples}

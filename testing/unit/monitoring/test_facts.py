@@ -206,3 +206,29 @@ def test_a_certificate_of_acme_counts_while_it_is_in_use(tmp_path: Path) -> None
     used.unlink()
     used.symlink_to(tmp_path / "missing")
     assert "certificates" in facts.read(tmp_path, NOW).unreadable
+
+
+def test_a_file_system_is_read_only_by_its_own_options(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        facts.MOUNTS,
+        "22 1 8:1 / / ro,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n"
+        "23 22 8:2 / /srv rw,relatime shared:2 master:3 - xfs /dev/sdb1 ro,attr2\n"
+        "24 22 0:5 / /run rw - tmpfs tmpfs ro,size=1k\n"
+        "25 22 0:6 / /x rw - overlay disk rw,lowerdir=/ro,upperdir=/b\n"
+        "not a mount\n",
+    )
+    found = facts.read(tmp_path, NOW)
+    assert found.readonly == {"/dev/sda1": False, "/dev/sdb1": True, "disk": False}
+
+
+def test_states_of_webhooks_firewall_and_outdated_units_are_read(tmp_path: Path) -> None:
+    put(tmp_path, facts.WEBHOOKS, '{"ci": {"dead": 1}}')
+    put(tmp_path, facts.FIREWALL, '{"in_force": true}')
+    put(tmp_path, facts.OUTDATED, '{"units": {"a.service": "/usr/lib/x"}}')
+    found = facts.read(tmp_path, NOW)
+    assert (found.webhooks, found.firewall) == ({"ci": {"dead": 1}}, {"in_force": True})
+    assert found.outdated == {"a.service": "/usr/lib/x"}
+    put(tmp_path, facts.WEBHOOKS, '{"ci": 1}')
+    put(tmp_path, facts.OUTDATED, "{}")
+    assert set(facts.read(tmp_path, NOW).unreadable) == {"webhooks", "outdated"}

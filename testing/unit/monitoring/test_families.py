@@ -64,6 +64,10 @@ def families_of_all_parts() -> list[Family]:
         replication={"role": "primary", "mirrors": {"m": {}}},
         steering=Health(NOW, {"s3": Condition()}),
         replica={"state": "in-sync"},
+        webhooks={"ci": {"dead": 0, "waiting": 0}},
+        firewall={"in_force": True, "looked": NOW},
+        outdated={"nginx.service": "/usr/lib/libssl.so.3"},
+        readonly={"/dev/sda1": False},
     )
     return families.of(facts) + families.of(Facts(NOW, replication={"role": "mirror"}))
 
@@ -154,8 +158,10 @@ def test_backups_that_no_recent_drill_restored_are_unproven() -> None:
 def test_the_primary_tells_of_its_mirrors() -> None:
     state = {
         "role": "primary",
-        "broker": {"connected": True},
+        "broker": {"connected": True, "problem": "it is full", "warnings": ["a", "b"]},
         "waiting": 2,
+        "waiting_seconds": 61.5,
+        "events": {"waiting": 4, "seconds": 900.5, "problems": ["x"]},
         "problems": {"a": "b"},
         "fenced_repositories": 3,
         "mirrors": {
@@ -170,6 +176,15 @@ def test_the_primary_tells_of_its_mirrors() -> None:
     assert found["hgfleet_replication_problems"] == 1
     assert found["hgfleet_replication_document_refused{document=registry}"] == 0
     assert found["hgfleet_replication_fenced_repositories"] == 3
+    assert found["hgfleet_replication_broker_refuses"] == 1
+    assert found["hgfleet_replication_broker_warnings"] == 2
+    assert found["hgfleet_replication_waiting_seconds"] == 61.5
+    assert found["hgfleet_replication_event_problems"] == 1
+    assert found["hgfleet_replication_waiting_events"] == 4
+    assert found["hgfleet_replication_waiting_events_seconds"] == 900.5
+    for broker in ({"connected": False, "problem": "no answer"}, {"connected": True}):
+        state = state | {"broker": broker}
+        assert values(Facts(NOW, replication=state))["hgfleet_replication_broker_refuses"] == 0
     for name, first, second in (
         ("live", 1, 0),
         ("caught_up", 1, 0),
@@ -193,11 +208,13 @@ def test_a_mirror_tells_of_itself() -> None:
         "paused": True,
         "refused": {"tokens": "they are older"},
         "aside_repositories": 4,
+        "documents_away": 5,
     }
     found = values(Facts(NOW, replication=state))
     assert found["hgfleet_replication_document_refused{document=registry}"] == 0
     assert found["hgfleet_replication_document_refused{document=tokens}"] == 1
     assert found["hgfleet_replication_set_aside_repositories"] == 4
+    assert found["hgfleet_replication_documents_away"] == 5
     assert found["hgfleet_replication_caught_up"] == 1
     assert found["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
     assert found["hgfleet_replication_parked_repositories"] == 2
@@ -466,3 +483,37 @@ def test_pushes_are_told_apart_from_clones_also_before_the_first() -> None:
 def test_a_host_whose_probes_are_off_has_no_metrics_of_them() -> None:
     history = add(History(), Result(NOW, 0.5))
     assert not any("probe" in name for name in values(Facts(NOW, probes={"clone": history})))
+
+
+def test_dead_events_are_told_by_receiver() -> None:
+    state = {"ci": {"waiting": 2, "dead": 3}, "former receivers": {"dead": 1}}
+    found = values(Facts(NOW, webhooks=state))
+    assert found["hgfleet_webhooks_dead_events{receiver=ci}"] == 3
+    assert found["hgfleet_webhooks_dead_events{receiver=former receivers}"] == 1
+    assert found["hgfleet_webhooks_waiting_events{receiver=ci}"] == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "in_force"),
+    [
+        ({"in_force": True, "looked": NOW - 20}, 1),
+        ({"in_force": False, "looked": NOW - 20}, 0),
+        # The program that looks has ended, or the clock was ahead.
+        ({"in_force": True, "looked": NOW - 200}, 0),
+        ({"in_force": True, "looked": NOW + 7200}, 0),
+        ({}, 0),
+    ],
+)
+def test_the_firewall_is_in_force_by_a_recent_look(state: dict[str, Any], in_force: int) -> None:
+    found = values(Facts(NOW, firewall=state | {"restored": NOW - 60}))
+    assert found["hgfleet_firewall_in_force"] == in_force
+    assert found["hgfleet_firewall_restored_timestamp_seconds"] == NOW - 60
+
+
+def test_units_on_replaced_files_and_disks_without_writes_are_told() -> None:
+    facts = Facts(NOW, outdated={"a.service": "/usr/lib/x"}, readonly={"/dev/a": True, "b": False})
+    found = values(facts)
+    assert found["hgfleet_unit_outdated{name=a.service}"] == 1
+    assert found["hgfleet_filesystem_readonly{device=/dev/a}"] == 1
+    assert found["hgfleet_filesystem_readonly{device=b}"] == 0
+    assert "hgfleet_firewall_in_force" not in found
