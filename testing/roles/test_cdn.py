@@ -256,7 +256,15 @@ def test_only_bundles_of_the_bucket_are_there(cache: Cache, name: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "PURGE"])
 def test_nothing_is_written_through_it(cache: Cache, bundle: str, method: str) -> None:
-    assert cache.one(bundle, method)["status"] == 405
+    told = cache.one(bundle, method)
+    assert (told["status"], told["allow"]) == (405, "GET, HEAD")
+
+
+def test_only_slices_are_kept(host: Host) -> None:
+    """A page with status 200 in place of a slice would stay for as long as its date is new."""
+    text = host.file(CONFIG).content_string
+    assert re.findall(r"proxy_cache_valid ([^;]*) \S+;", text) == ["206", "404"]
+    assert "proxy_no_cache $is_no_slice;" in text
 
 
 def test_that_something_is_missing_is_not_remembered_for_long(cache: Cache) -> None:

@@ -122,7 +122,32 @@ def test_plain_http_is_redirected(host: Host, of_site: Machine | None) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
 def test_methods_that_hg_does_not_need_are_refused(host: Host, method: str) -> None:
-    assert ask(host, method, f"{HERE}/")["status"] == "405"
+    answer = ask(host, method, f"{HERE}/")
+    assert (answer["status"], answer["allow"]) == ("405", "GET, HEAD, POST")
+
+
+def test_a_connection_counts_before_it_has_sent_a_request(host: Host) -> None:
+    """On both ports; the host itself has no limit, and no more than a share is for all clients."""
+    text = host.file("/etc/haproxy/haproxy.cfg").content_string
+    for name in ("http", "https"):
+        frontend = re.findall(rf"(?ms)^frontend {name}$.*?(?=^\S)", text)[0]
+        rules = [line.split() for line in frontend.splitlines() if "tcp-request" in line]
+        assert [rule[2] for rule in rules] == ["track-sc1", "reject", "reject"], frontend
+        most = int(re.findall(r"(?m)^    maxconn (\d+)$", frontend)[0])
+        assert int(re.findall(r"fe_conn ge (\d+)", frontend)[0]) < most
+    opened = host.check_output(
+        "python3 -c %s",
+        "import socket, subprocess, sys, time\n"
+        "held = [socket.create_connection(('localhost', 443)) for _ in range(5)]\n"
+        "show = 'echo show table connections | socat - /run/haproxy/admin.sock'\n"
+        "for _ in range(100):\n"
+        "    told = subprocess.run(show, shell=True, capture_output=True, text=True).stdout\n"
+        "    if any(f'conn_cur={n}' in told for n in range(5, 20)): break\n"
+        "    time.sleep(0.1)\n"
+        "print(told)\n",
+    )
+    counts = [int(count) for count in re.findall(r"conn_cur=(\d+)", opened)]
+    assert max(counts) >= 5, opened
 
 
 def test_a_push_is_told_where_to_go_before_its_body_is_sent(host: Host) -> None:

@@ -220,3 +220,48 @@ def test_fixed_ports_of_the_table_are_those_of_the_programs() -> None:
         if "_" not in name
     }
     assert fixed == {"ldaps": 636, "source": SOURCE_PORT}
+
+
+# --- limits -----------------------------------------------------------------------------------
+
+
+def limits(host: str, **variables: Any) -> dict[str, list[str]]:
+    hostvars = {**HOSTVARS, host: {**HOSTVARS[host], **variables}}
+    made: dict[str, list[str]] = firewall.firewall_limits(OWN, host, GROUPS, hostvars)
+    return made
+
+
+SSH = "tcp dport { 22 } ct state new"
+
+
+def test_an_address_opens_so_many_ssh_connections_a_second() -> None:
+    made = limits("hg1")
+    rate = "limit rate over 10/second burst 10 packets } counter name refused drop"
+    assert made["rules"] == [
+        f"{SSH} ip saddr != {{ 192.0.2.3 }} update @opening_ssh_4 {{ ip saddr {rate}",
+        f"{SSH} update @opening_ssh_6 {{ ip6 saddr and ffff:ffff:ffff:ffff:: {rate}",
+    ]
+    assert made["sets"] == [
+        f"set opening_ssh_{version} {{ type ipv{version}_addr; size 65535; "
+        "flags dynamic, timeout; timeout 1m; }"
+        for version in (4, 6)
+    ]
+    exempt = limits("hg1", ssh_penalty_exempt=["198.51.100.0/24"], ssh_penalty_exempt_hosts=[])
+    assert "ip saddr != { 198.51.100.0/24 } update" in exempt["rules"][0]
+
+
+def test_an_address_has_so_many_connections_to_a_store() -> None:
+    made = limits("s3-1", objectstore_port=443, objectstore_connections_per_address=7)
+    assert made["rules"][0] == (
+        "tcp dport { 443 } ct state new add @open_objectstore_4 "
+        "{ ip saddr ct count over 7 } counter name refused reject with tcp reset"
+    )
+    assert (
+        made["sets"][0] == "set open_objectstore_4 { type ipv4_addr; size 65535; flags dynamic; }"
+    )
+
+
+def test_a_host_without_a_limit_has_no_set() -> None:
+    assert limits("ldap1") == {"sets": [], "rules": []}
+    assert limits("s3-1", objectstore_connections_per_address=0) == {"sets": [], "rules": []}
+    assert limits("hg1", ssh_connections_per_second=0) == {"sets": [], "rules": []}
