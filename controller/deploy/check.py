@@ -26,7 +26,8 @@ def problems(host: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each problem of a host, in the order of their weight.
 
     `host` has `expected` (the release, empty where the host has none), `look`, and for a web host
-    `web` (figures) and `before` (seconds of its pages before the change, without a peer).
+    `web` (figures) and `before` (seconds of its pages before the change, without a peer), for an
+    ssh host `ssh` (the answer of `ssh_probe.py`).
     """
     look: Mapping[str, Any] = host["look"]
     found = list(look["inactive"])
@@ -39,6 +40,7 @@ def problems(host: Mapping[str, Any]) -> list[str]:
             for unit, release in look["running"].items()
             if release != expected
         ]
+    found += host.get("ssh", {}).get("problems", [])
     web = host.get("web")
     return found + (web_problems(web, host.get("before") or ()) if web else [])
 

@@ -140,10 +140,17 @@ print(json.dumps({web!r}))
 """
 
 
-def check(folder: Path, away: Sequence[str]) -> tuple[int, str, dict[str, Any]]:
-    """Check hgweb1; return the exit code, the output, and the question to the probe."""
+def check(
+    folder: Path, away: Sequence[str], host: str = "hgweb1", ssh: Sequence[str] = ()
+) -> tuple[int, str, dict[str, Any]]:
+    """Check a host; return the exit code, the output, and the question to the probe.
+
+    `ssh` are the problems of its SSH service.
+    """
     programs(folder, {"look.py": LOOK, "truth.py": [{"path": "a"}]})
-    question = folder / "question"
+    question, of_ssh = folder / "question", folder / "ssh_question"
+    answer = {"problems": list(ssh)}
+    (folder / "ssh_probe.py").write_text(PROBE.format(question=str(of_ssh), web=answer))
     (folder / "probe.py").write_text(PROBE.format(question=str(question), web=WEB))
     given = {
         "__roll_programs": str(folder),
@@ -151,7 +158,7 @@ def check(folder: Path, away: Sequence[str]) -> tuple[int, str, dict[str, Any]]:
         "ansible_python_interpreter": sys.executable,
     }
     hosts = inventory(folder, SITE, away)
-    code, told = play(hosts, "roll/check.yml", given, "--limit", "hgweb1", "-v")
+    code, told = play(hosts, "roll/check.yml", given, "--limit", host, "-v")
     return code, told, json.loads(question.read_text()) if question.exists() else {}
 
 
@@ -198,3 +205,15 @@ def test_a_host_refuses_the_drain_of_a_run_that_lost_its_lock(
     assert done == code, told
     assert ("operator of b took the lock of the site later, and was here" in told) is bool(code)
     assert (tmp_path / "web.drain").exists() is not bool(code)
+
+
+@pytest.mark.parametrize("problem", ["", "the key lookup fails (1): no module"])
+def test_an_ssh_host_is_met_over_ssh(tmp_path: Path, problem: str) -> None:
+    code, told, _question = check(tmp_path, [], "hg1", [problem] if problem else [])
+    assert (code == 0) is not bool(problem), told
+    assert problem in told
+    assert json.loads((tmp_path / "ssh_question").read_text()) == {
+        "address": "127.0.0.1",
+        "port": 22,
+        "truth": [{"path": "a"}],
+    }

@@ -69,3 +69,9 @@ def test_sessions_were_held_if_the_change_was_to_this_release() -> None:
     held = {"release": NEW, "seconds": 0.04}
     assert held_seconds(host({"held": held})) == 0.04
     assert held_seconds(host({"held": held | {"release": "0.1.0-a"}})) is None
+
+
+def test_a_host_without_a_working_login_is_not_put_back() -> None:
+    told = ["the key lookup fails (70): ImportError: no module"]
+    assert problems(host() | {"ssh": {"problems": told}}) == told
+    assert problems(host() | {"ssh": {"problems": []}}) == []
