@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -183,15 +182,13 @@ def _alone(site: Site) -> Iterator[None]:
     """
     folder = CACHE / "deploy"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{site.path.parent.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with (folder / f"{site.path.parent.name}.lock").open("a+") as lock:
+        if not processes.locked(lock):
             raise DeployError(
                 f"Another ./deploy of this checkout is at work on {site.said}, or Ansible of one"
-                " that was killed is about to end.",
+                " that was killed has not ended.",
                 "Wait until it is done, then try again.",
-            ) from None
+            )
         with processes.kept_by_children(lock.fileno()):
             yield
 

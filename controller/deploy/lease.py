@@ -247,8 +247,7 @@ def _ask(
         command += ["--extra-vars", json.dumps({"lock_hosts": names})]
     env = {**site.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     try:
-        # Ctrl-C ends the run, and not the request that gives the lock back.
-        done = processes.run(command, env, in_own_session=True, seconds=ASK_SECONDS)
+        done = processes.run(command, env, seconds=ASK_SECONDS)
     except subprocess.TimeoutExpired:
         return {}, dict.fromkeys(names or [ANSIBLE], f"no answer within {ASK_SECONDS:.0f} s")
     try:

@@ -7,8 +7,9 @@ Each command runs below a guard, which is this file as a program:
 LIFE is the read end of a pipe, and only ./deploy has the write end. However ./deploy ends, the
 kernel closes the pipe, and the guard ends the command with everything that the command started.
 Ansible's workers have sessions of their own, so a signal to a process group does not reach them. As
-a subreaper, the guard is the parent of every orphan below it. KEPT are the descriptors of locks,
-which the command inherits: a lock of flock(2) lasts until its last copy is closed.
+a subreaper, the guard is the parent of every orphan below it. The guard has a session of its own:
+Ctrl-C and other signals to the group of ./deploy do not end the guard. KEPT are the descriptors of
+locks, which the command inherits: a lock of flock(2) lasts until its last copy is closed.
 
 A command that ends by itself leaves the connections that SSH keeps open for the next command.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import signal
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 5.0
 """For SIGTERM, which Ansible hands on to its workers; what is left then gets SIGKILL."""
 
+ENDED_SECONDS: Final = 30.0
+"""For the children of a ./deploy that was killed, on a busy machine."""
+
 LOOK_SECONDS: Final = 0.1
 """Between two looks at processes that are about to end."""
 
@@ -46,6 +51,29 @@ _kept: set[int] = set()
 
 
 # --- in ./deploy ------------------------------------------------------------------------------
+
+
+def locked(lock: IO[str]) -> bool:
+    """Lock a file of this checkout for this process; return whether it is locked.
+
+    Children of a process that was killed are about to end, and are waited for.
+    """
+    until = time.monotonic() + ENDED_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            is_alive = holder.isdigit() and Path(f"/proc/{holder}").exists()
+            if is_alive or not holder or time.monotonic() > until:
+                return False
+        time.sleep(LOOK_SECONDS)
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return True
 
 
 @contextlib.contextmanager
@@ -95,11 +123,10 @@ def started(
     *,
     stdout: int | IO[str] = subprocess.PIPE,
     stderr: int | IO[str] = subprocess.STDOUT,
-    in_own_session: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a command below its guard; an exception in the block ends the command and waits.
 
-    A command in a session of its own does not get the Ctrl-C of the terminal.
+    Ctrl-C of the terminal reaches ./deploy, not the command: KeyboardInterrupt is such an exception.
     """
     life, own = os.pipe()
     kept = sorted(_kept)
@@ -112,7 +139,7 @@ def started(
             text=True,
             env=dict(env),
             pass_fds=(life, *kept),
-            start_new_session=in_own_session,
+            start_new_session=True,
         )
     except BaseException:
         os.close(own)
@@ -136,14 +163,13 @@ def run(
     command: Sequence[str],
     env: Mapping[str, str],
     *,
-    in_own_session: bool = False,
     seconds: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return its output.
 
     After `seconds`, if they are given, it is ended; then subprocess.TimeoutExpired is raised.
     """
-    with started(command, env, stderr=subprocess.PIPE, in_own_session=in_own_session) as process:
+    with started(command, env, stderr=subprocess.PIPE) as process:
         stdout, stderr = process.communicate(timeout=seconds)
     return subprocess.CompletedProcess(list(command), process.returncode, stdout, stderr)
 
@@ -180,9 +206,7 @@ class Guard:
     def run(self, command: Sequence[str]) -> int:
         """Return the exit code of the command, 128 + N if signal N ended it."""
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        # Ctrl-C of a terminal reaches the command as well; it ends by itself.
-        signal.signal(signal.SIGINT, lambda _number, _frame: None)
-        for number in INTERRUPTS:
+        for number in (signal.SIGINT, *INTERRUPTS):
             signal.signal(number, _end)
         child = 0
         try:
@@ -194,7 +218,7 @@ class Guard:
                 if self.status is None and self.life in events:
                     raise _EndedError
         except _EndedError:
-            for number in INTERRUPTS:
+            for number in (signal.SIGINT, *INTERRUPTS):
                 signal.signal(number, signal.SIG_IGN)
             self.poller.unregister(self.life)
             self._end_all(child)

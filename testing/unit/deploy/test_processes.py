@@ -26,11 +26,11 @@ SECONDS: Final = 30.0
 ENV: Final = dict(os.environ)
 
 DEPLOY: Final = textwrap.dedent("""\
-    import fcntl, os, sys
+    import os, sys
     sys.path[:0] = [{ansible!r}]
     from controller.deploy import processes
-    lock = open({folder!r} + "/lock", "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = open({folder!r} + "/lock", "a+")
+    assert processes.locked(lock)
     try:
         with processes.interrupts(), processes.kept_by_children(lock.fileno()):
             done = processes.run([sys.executable, "-c", {child!r}], os.environ)
@@ -85,7 +85,7 @@ class Run:
         self.folder = folder
         child = ANSIBLE.format(folder=str(folder), deaf=deaf)
         text = DEPLOY.format(ansible=str(ROOT / "ansible"), folder=str(folder), child=child)
-        self.process = subprocess.Popen([sys.executable, "-c", text])
+        self.process = subprocess.Popen([sys.executable, "-c", text], start_new_session=True)
         names = ("main", "worker", "orphan")
         assert wait_until(lambda: all((folder / name).exists() for name in names))
         self.children = [int((folder / name).read_text()) for name in names]
@@ -96,7 +96,7 @@ class Run:
         return [pid for pid in [*self.children, *self.guards] if is_alive(pid)]
 
     def is_locked(self) -> bool:
-        with (self.folder / "lock").open("w") as lock:
+        with (self.folder / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -112,7 +112,12 @@ class Run:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -signal.SIGKILL)],
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 130),
+        (signal.SIGHUP, 130),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_everything_ends_with_a_deploy_that_alone_gets_a_signal(
     tmp_path: Path, number: signal.Signals, code: int
@@ -204,20 +209,35 @@ while not os.path.exists({str(tmp_path / "pid")!r}) or not open({str(tmp_path / 
         os.kill(pid, signal.SIGKILL)
 
 
-def test_ctrl_c_of_the_terminal_is_left_to_the_command() -> None:
-    """The guard stays, so that the command has its own way to end."""
-    slow = (
-        "import signal, sys, time\n"
-        "def end(*_):\n    time.sleep(0.3)\n"
-        "    print('ended in order', flush=True)\n    sys.exit(5)\n"
-        "signal.signal(signal.SIGINT, end)\nprint('ready', flush=True)\nsignal.pause()\n"
-    )
-    with processes.started([sys.executable, "-c", slow], ENV, in_own_session=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.stdout.read() == "ended in order\n"
-    assert process.returncode == 5
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_everything_ends_with_a_deploy_whose_group_gets_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """As with Ctrl-C: the guard is in another group, and outlives it to end the others."""
+    run = Run(tmp_path)
+    try:
+        os.killpg(run.process.pid, number)
+        run.process.wait(SECONDS)
+        assert wait_until(lambda: not run.alive())
+        assert wait_until(lambda: not run.is_locked())
+    finally:
+        run.end()
+
+
+def test_the_next_deploy_waits_for_the_children_of_one_that_was_killed(tmp_path: Path) -> None:
+    run = Run(tmp_path, deaf=True)
+    try:
+        with (tmp_path / "lock").open("a+") as lock:
+            assert not processes.locked(lock), "it is at work"
+            run.process.kill()
+            run.process.wait(SECONDS)
+            assert run.alive()
+            assert processes.locked(lock)
+            assert not run.alive()
+            lock.seek(0)
+            assert lock.read() == f"{os.getpid()}\n"
+    finally:
+        run.end()
 
 
 def test_a_second_signal_does_not_break_off_the_end() -> None:
