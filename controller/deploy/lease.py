@@ -28,7 +28,7 @@ RENEW_SECONDS = 60.0
 """Between the begins of two renewals; each is a run of Ansible, some 3 s."""
 
 ASK_SECONDS = 55.0
-"""For a request."""
+"""For a renewal."""
 
 LEASE_SECONDS = 300.0
 """The host gives the lock to another run after this time; more than three renewals that fail."""
@@ -234,7 +234,7 @@ def _checkout(site: Site) -> str:
 
 
 def _ask(
-    site: Site, hosts: Iterable[str], request: object
+    site: Site, hosts: Iterable[str], request: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Send a request of site_lock.py to hosts, by default to the one of the lock.
 
@@ -247,7 +247,8 @@ def _ask(
         command += ["--extra-vars", json.dumps({"lock_hosts": names})]
     env = {**site.environment(), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     try:
-        done = processes.run(command, env, seconds=ASK_SECONDS)
+        is_renewal = request.get("action") in ("renew", "drain")
+        done = processes.run(command, env, seconds=ASK_SECONDS if is_renewal else None)
     except subprocess.TimeoutExpired:
         return {}, dict.fromkeys(names or [ANSIBLE], f"no answer within {ASK_SECONDS:.0f} s")
     try:

@@ -126,7 +126,7 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a command below its guard; an exception in the block ends the command and waits.
 
-    Ctrl-C of the terminal reaches ./deploy, not the command: KeyboardInterrupt is such an exception.
+    Ctrl-C of the terminal reaches ./deploy, not the command, and so is such an exception.
     """
     life, own = os.pipe()
     kept = sorted(_kept)

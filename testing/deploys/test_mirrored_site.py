@@ -165,3 +165,47 @@ def test_a_mirror_that_dies_while_it_is_changed_is_named_and_the_next_run_goes_o
     site.boot(dying.name)
     site.deploy("--yes", "--no-plan", "--release", str(built.archive)).ok()
     require_whole(site, service, built.version)
+
+
+def test_a_dead_proxy_does_not_block_a_mirror(site: Site, service: Cluster, upgrade: Path) -> None:
+    mirror, proxy = mirrors_of(service)[0], site.first("proxy")
+    with site.paused(proxy):
+        words = ("--yes", "--no-plan", "--release", str(upgrade), "--limit", mirror.name)
+        done = site.deploy(*words).ok()
+    assert f"no answer from {proxy}: met from {mirror.name}" in done.stderr
+    assert site.releases()[mirror.name] == version_of(upgrade)
+
+
+def test_a_mirror_is_not_left_drained_because_the_primary_is_dead(
+    site: Site, service: Cluster, built: Release
+) -> None:
+    """The mirror restarts, and catches up when the primary is back."""
+    mirror, primary = mirrors_of(service)[0], site.first("ssh")
+    with site.paused(primary):
+        words = ("--yes", "--no-plan", "--release", str(built.archive), "--limit", mirror.name)
+        done = site.deploy(*words)
+        assert done.code == 1, done
+        assert f"no answer from the primary {primary}: compared with " in done.stderr
+        assert "stay drained" not in done.stderr
+        assert not mirror.shell("ls /etc/hgfleet/web.drain 2>/dev/null || :")
+    wait_for_use(service, mirror)
+
+
+def test_a_controller_that_alone_is_killed_takes_its_ansible_along(
+    site: Site, service: Cluster, upgrade: Path
+) -> None:
+    changed = mirrors_of(service)[1].name
+    run = site.deploying("--yes", "--no-plan", "--release", str(upgrade))
+    try:
+        wait_until(
+            f"{changed} is being changed",
+            lambda: run.poll() is not None or site.releases()[changed] == version_of(upgrade),
+            SECONDS_FOR_A_DEPLOY,
+        )
+        assert run.poll() is None, run.communicate()[0][-4000:]
+    finally:
+        run.kill()
+        pace.communicate(run, SECONDS_FOR_A_DEPLOY)
+    # It waits for the Ansible of the run that was killed.
+    site.deploy("--yes", "--no-plan", "--release", str(upgrade)).ok()
+    require_whole(site, service, version_of(upgrade))
