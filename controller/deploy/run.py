@@ -121,6 +121,12 @@ class Site:
             env |= {"ANSIBLE_CONFIG": str(self.top / "ansible.cfg"), "PYTHONPATH": str(self.top)}
         return env
 
+    def named(self, text: str) -> str:
+        """Return a text with the inventory's own files in the place of those of the copy."""
+        if self.copy is None:
+            return text
+        return text.replace(str(self.copy.inventory.parent), str(self.path.parent))
+
     def in_group(self, group: str) -> list[str]:
         """Return the hosts of a group."""
         return [name for name, groups in self.hosts.items() if group in groups]
@@ -229,7 +235,7 @@ def read_states(site: Site) -> dict[str, HostState]:
     try:
         return decide.states_of(done.stdout)
     except ValueError:
-        said = (done.stderr + done.stdout).strip().splitlines()[-25:]
+        said = site.named(done.stderr + done.stdout).strip().splitlines()[-25:]
         tail = "\n".join(f"  | {line}" for line in said)
         raise DeployError(f"Asking the hosts failed:\n{tail}", way_out(tail)) from None
 
@@ -342,7 +348,7 @@ def site_playbook(
     ):
         assert process.stdout is not None
         shown = process.stdout if site.verbose else decide.without_includes(process.stdout)
-        for line in shown:
+        for line in map(site.named, shown):
             out.write(line)
             out.flush()
             copy.write(decide.plain(line))

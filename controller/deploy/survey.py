@@ -89,9 +89,9 @@ def refused_variables(site: Site, states: Mapping[str, HostState]) -> dict[str, 
     env = {**site.environment(NOT_BUILT), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
     done = processes.run(command, env)
     try:
-        return validate.refusals(done.stdout)
+        return validate.refusals(site.named(done.stdout))
     except ValueError:
-        said = " ".join((done.stderr + done.stdout).split())[-600:]
+        said = " ".join(site.named(done.stderr + done.stdout).split())[-600:]
         raise DeployError(f"Checking the variables failed: {said}", run.way_out(said)) from None
 
 
@@ -117,9 +117,9 @@ def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]
     for path in sorted(_registries(site, states)):
         checked = _python(site, "-m", "hgfleet", "registry", "check", path)
         if checked.returncode:
-            found += (checked.stderr + checked.stdout).strip().splitlines()
+            found += site.named(checked.stderr + checked.stdout).strip().splitlines()
             continue
-        Step.say("registry", checked.stdout.strip())
+        Step.say("registry", site.named(checked.stdout.strip()))
         content = json.loads(_python(site, "-c", AS_JSON, path).stdout)
         found += validate.group_problems(content, groups[0] if groups else [])
     return found

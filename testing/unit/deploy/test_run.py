@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.deploy import run
+from controller.deploy import run, trees
 from controller.deploy.decide import DeployError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -144,3 +144,20 @@ def test_a_run_is_shown_logged_and_bounded(tmp_path: Path, monkeypatch: pytest.M
         )
         assert (ended, list(results)) == (code, ["hg1"])
         assert log.read_text().startswith("a task may take 600 s\n")
+
+
+def test_a_message_names_the_file_of_the_inventory_and_not_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    program = tmp_path / "ansible-playbook"
+    copy = trees.Kept(tmp_path / "tree", tmp_path / "kept/site/hosts.yml")
+    wrong = f"{copy.inventory.parent}/registry.yml:3: wrong"
+    program.write_text(f"#!{sys.executable}\nprint({wrong!r})\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(run, "environment", lambda *_: {"PATH": str(tmp_path)})
+    site = run.Site("x", tmp_path / "site/hosts.yml", {"hg1": []}, copy=copy)
+    _results, _code, log = run.site_playbook(site, run.Built(NEW, None, None), ["hg1"], check=False)
+    assert log.read_text() == f"{tmp_path}/site/registry.yml:3: wrong\n"
+    assert site.named("elsewhere/registry.yml") == "elsewhere/registry.yml"
