@@ -217,3 +217,14 @@ def test_an_ssh_host_is_met_over_ssh(tmp_path: Path, problem: str) -> None:
         "port": 22,
         "truth": [{"path": "a"}],
     }
+
+
+def test_hosts_of_a_batch_are_checked_together(tmp_path: Path) -> None:
+    """No other web host is left to compare with; the first of them asks for both."""
+    away = ["hg1", "proxy1"]
+    code, told, question = check(tmp_path, away, "hgweb1,hgweb2")
+    assert code == 0, told
+    assert question["truth"] == [{"path": "a"}]
+    assert (question["primary"], question["peers"]) == ("", [])
+    assert told.count("no answer from the primary hg1: compared with hgweb1") >= 2
+    assert told.count("no answer from proxy1: met from proxy2") >= 2
