@@ -63,7 +63,7 @@ def test_nothing_is_changed_before_the_lock_and_nothing_after_it_was_given_back(
 
 
 def test_every_playbook_takes_the_lock_changes_nothing_or_is_a_part_of_another_one() -> None:
-    """A new one is added to one of these lists."""
+    """A new playbook is added to a list above."""
     known = {*LOCKED, *CHANGES_NOTHING, *OF_THE_LOCK}
     imported: set[str] = {"role_variables.yml", "record.yml"}
     for book in LOCKED:

@@ -224,7 +224,7 @@ def test_everything_ends_with_a_deploy_whose_group_gets_a_signal(
         run.end()
 
 
-def test_the_next_deploy_waits_for_the_children_of_one_that_was_killed(tmp_path: Path) -> None:
+def test_the_next_deploy_waits_for_the_children_of_a_killed_deploy(tmp_path: Path) -> None:
     run = Run(tmp_path, deaf=True)
     try:
         with (tmp_path / "lock").open("a+") as lock:

@@ -183,7 +183,7 @@ def test_a_host_that_is_well_is_put_back_although_going_back_broke_off(ansible: 
     with pytest.raises(DeployError, match=r"Going back failed too[\s\S]*hgweb1 passed the check"):
         rolling()._change(Batch("canary", ("hgweb1",)))
     assert ansible.steps[-2:] == ["check hgweb1", "ready hgweb1"]
-    # The next run knows that this one broke off.
+    # The next run knows that this run broke off.
     assert ansible.given["ready"]["roll_records"] == {}
 
 

@@ -165,9 +165,9 @@ def test_a_controller_without_the_ca_of_a_deployed_site_is_told_what_to_bring() 
 
 
 @pytest.mark.parametrize("text", ["", "no certificate"])
-def test_a_blank_site_and_one_whose_ca_has_expired_get_a_new_ca(text: str) -> None:
+def test_a_blank_site_and_a_site_whose_ca_has_expired_get_a_new_ca(text: str) -> None:
     assert validate.missing_ca("ca", {"hg1": text, "hg2": certificate(-1)}, time.time()) == []
-    # While a CA replaces another one, hosts trust both.
+    # While a CA replaces another CA, hosts trust both.
     both = certificate(-1) + certificate(1)
     assert validate.missing_ca("ca", {"hg1": both}, time.time()) != []
 

@@ -106,5 +106,5 @@ def test_the_program_of_an_object_store_is_a_part_of_the_way() -> None:
     record = json.loads(json.dumps(ways.done(way, SECOND, 2.0)))
     assert ways.back(record, SECOND.release) == way
     assert "c" * 64 in ways.names(record)
-    # A host without one has the record that earlier releases read.
+    # A host without a store has the record that earlier releases read.
     assert set(record["now"]) == {"release", "tree", "inventory"}

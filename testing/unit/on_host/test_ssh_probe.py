@@ -72,7 +72,7 @@ def test_a_session_that_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "words"),
     [
         ("print('ldapi:/// answers after 0.004 s')", ""),
-        # One server of two is a matter for monitoring.
+        # A dead server of two is a matter for monitoring.
         ("print('ldaps://a down after 1 s'); print('ldapi:/// answers after 0.004 s')", ""),
         (
             "import sys; print('ldapi:/// down after 1 s'); sys.exit(69)",
