@@ -42,8 +42,10 @@ PARTS = (
     "ansible/plugins",
     "ansible/roles",
     "ansible/on_host",
+    "controller/deploy/check.py",
     "hgfleet",
 )
+"""All that a run of a playbook reads."""
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "molecule", "README.md", ".git")
 KEPT = 20
 """Trees and inventories that stay, beside those that a host names."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from controller import (
-    attestation,
-    bootstrap,
-)
+from controller import attestation, bootstrap
 from controller.deploy import trees
 from controller.deploy.decide import DeployError
 from controller.deploy.ways import Way
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_copy_has_each_file_of_the_controller_that_a_playbook_starts() -> None:
+    texts = [path.read_text() for path in (ROOT / "ansible/playbooks").rglob("*.yml")]
+    started = {name for text in texts for name in re.findall(r"/(controller/[\w/]+\.py)", text)}
+    assert started
+    assert started <= set(trees.PARTS)
 
 
 @pytest.fixture
@@ -23,6 +30,8 @@ def top(tmp_path: Path) -> Path:
     for name in ("ansible/playbooks", "ansible/plugins", "ansible/on_host", "hgfleet"):
         (top / name).mkdir(parents=True)
     (top / "ansible/roles/web/molecule").mkdir(parents=True)
+    (top / "controller/deploy").mkdir(parents=True)
+    (top / "controller/deploy/check.py").write_text("")
     (top / "ansible.cfg").write_text("[defaults]\n")
     (top / "ansible/site.yml").write_text("first")
     (top / "ansible/roles/web/README.md").write_text("about")
