@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 from hgfleet.core import files
 from hgfleet.core.daemons import periodic
-from hgfleet.monitoring import facts, families
+from hgfleet.monitoring import facts, families, outdated_units
 from hgfleet.monitoring.exposition import render
 
 if TYPE_CHECKING:
     import argparse
 
+    from hgfleet.monitoring.outdated_units import Outdated
+
 _EPILOG = """\
 examples:
   hgfleet metrics show                the current metrics
   systemctl reload hgfleet-metrics    write them for the exporter now; the unit runs `serve`
+  hgfleet metrics outdated            units that run files which an update has replaced
 """
 
 
@@ -43,6 +46,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--every", type=float, default=15, metavar="SECONDS", help="the interval (15)"
     )
     serve.set_defaults(run=_serve)
+    outdated = commands.add_parser(
+        "outdated",
+        help="show units that run files which an update has replaced",
+        description="Show units that execute a file which an update has replaced, each with such a"
+        " file. Only root sees the processes of all users.",
+    )
+    outdated.add_argument(
+        "--write", type=Path, metavar="FILE", help="write them for the metrics instead"
+    )
+    outdated.set_defaults(run=_outdated)
 
 
 def text(root: Path, now: float) -> str:
@@ -52,6 +65,24 @@ def text(root: Path, now: float) -> str:
 
 def _show(_options: argparse.Namespace) -> int:
     print(text(Path("/"), time.time()), end="")
+    return 0
+
+
+def outdated_lines(outdated: Outdated) -> list[str]:
+    """Return outdated units for a person."""
+    lines = [f"{unit}: {path}" for unit, path in outdated.units.items()]
+    lines = lines or ["no unit runs a file that an update has replaced"]
+    if outdated.unseen:
+        lines.append(f"{outdated.unseen} processes were not shown, which takes CAP_SYS_PTRACE")
+    return lines
+
+
+def _outdated(options: argparse.Namespace) -> int:
+    outdated = outdated_units.read(Path("/proc"))
+    if options.write:
+        outdated_units.write(options.write, outdated)
+    else:
+        print("\n".join(outdated_lines(outdated)))
     return 0
 
 

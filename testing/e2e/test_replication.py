@@ -316,7 +316,7 @@ except OSError as error:
     source = cluster.first("ssh")
     primary = source.name
     # The firewall would refuse the connection, but this test is about the source itself.
-    source.shell("nft insert rule inet hgfleet input tcp dport 7460 accept")
+    source.shell("hgfleet-firewall add insert rule inet hgfleet input tcp dport 7460 accept")
     try:
         for words in ((), ("certificate",)):
             said = cluster.first("proxy").run("python3", "-c", script, primary, *words).ok().stdout

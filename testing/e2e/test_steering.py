@@ -182,7 +182,7 @@ made.serve_forever()
     unit = "--unit=provider --quiet --collect"
     server.run("systemd-run", *unit.split(), "/usr/bin/python3", "-c", serve).ok()
     # A real provider is outside of the site's firewalls.
-    server.shell("nft insert rule inet hgfleet input tcp dport 9443 accept")
+    server.shell("hgfleet-firewall add insert rule inet hgfleet input tcp dport 9443 accept")
     settings = "/etc/hgfleet/steering.toml"
     write = ["sh", "-c", f"cat >{settings}.new && mv {settings}.new {settings}"]
     before = {host: host.shell(f"cat {settings}") for host in webs}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.alone
 
 JOURNAL: Final = "/var/log/journal"
+LINES: Final = 90_000
+"""Of a flood; with the limit of journald 32,500 of them were kept."""
+
 UNITS: Final = (
     "systemd-journald.socket",
     "systemd-journald-dev-log.socket",
@@ -47,6 +50,28 @@ def kept(host: Host, mark: str) -> bool:
     """Tell whether the journal on the disk contains a word."""
     done = host.run("journalctl", "--directory", JOURNAL, "--no-pager", "--grep", mark)
     return done.code == 0 and mark in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("group", "unit"),
+    [
+        ("ssh", "hgfleet-sshd.service"),
+        ("web", "hgfleet-auth.service"),
+        ("directory", "slapd.service"),
+        ("objectstore", "hgfleet-objectstore.service"),
+        ("proxy", "haproxy.service"),
+    ],
+)
+def test_a_flood_of_lines_of_a_unit_is_kept_whole(cluster: Cluster, group: str, unit: str) -> None:
+    host = cluster.first(group)
+    mark = f"flood-{uuid.uuid4().hex}"
+    # journald knows the unit of a line by the group of the process that wrote it.
+    members = f"/sys/fs/cgroup{host.shell(f'systemctl show -P ControlGroup {unit}').strip()}"
+    logger = f"echo $$ >{members}/cgroup.procs; exec logger -t {mark}"
+    host.shell(f"seq {LINES} | sh -c '{logger}'")
+    host.shell("journalctl --sync")
+    kept_lines = host.shell(f"journalctl -u {unit} -t {mark} --output=cat --no-pager | wc -l")
+    assert int(kept_lines) == LINES
 
 
 def test_a_full_disk_for_logs_stops_nobody(

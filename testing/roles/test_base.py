@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from testinfra.host import Host
+
+    from testing.conftest import WaitFor
 
 IN_FORCE: Final = "nft --stateless list table inet hgfleet"
 """The rules of the firewall, without the values of its counter."""
@@ -85,7 +88,7 @@ def test_firewall_is_in_force_and_comes_back_with_the_host(host: Host) -> None:
 def test_a_change_of_the_firewall_is_undone_by_the_host_itself(host: Host) -> None:
     kept = host.check_output(IN_FORCE)
     try:
-        host.check_output("nft insert rule inet hgfleet input tcp dport 1 drop")
+        host.check_output("hgfleet-firewall add insert rule inet hgfleet input tcp dport 1 drop")
         assert host.check_output(IN_FORCE) != kept
     finally:
         # The timer starts this unit when no run has confirmed the change.
@@ -99,6 +102,18 @@ def test_no_undo_waits_after_a_run(host: Host) -> None:
     assert (
         host.run("systemctl cat hgfleet-firewall-undo.timer").stdout.count("OnActiveSec=60s") == 1
     )
+
+
+@pytest.mark.changes
+def test_rules_that_another_program_flushed_are_back_and_told(
+    host: Host, wait_for: WaitFor
+) -> None:
+    kept = host.check_output(IN_FORCE)
+    host.check_output("nft flush ruleset")
+    wait_for("the rules are back", lambda: host.run(IN_FORCE).stdout.strip() == kept.strip(), 60)
+    state = json.loads(host.check_output("cat /run/hgfleet-firewall-watch/state.json"))
+    assert state["in_force"] is True
+    assert time.time() - state["restored"] < 120
 
 
 @pytest.mark.changes

@@ -56,7 +56,8 @@ def test_a_full_stream_of_pushes_drops_the_oldest_and_blocks_no_stream(
             await api.publish(messages.documents("registry"), b"{}")
             for _ in range(4):
                 await api.publish(messages.events("f" * 32), LARGE)
-            assert await api.get_last_msg(messages.PUSHES, messages.pushes(identity("team/tool")))
+            last = await api.get_last_msg(messages.PUSHES, messages.pushes(identity("team/tool")))
+            assert last.seq == sent + 1
         await client.close()
 
     asyncio.run(story())

@@ -26,7 +26,7 @@ class Host:
         return self.run("systemctl", *words)
 
 
-RULE = "nft insert rule inet hgfleet input tcp dport { 22001, 22002 } accept"
+RULE = "hgfleet-firewall add insert rule inet hgfleet input tcp dport { 22001, 22002 } accept"
 BACK = "systemctl reload hgfleet-firewall.service"
 
 
