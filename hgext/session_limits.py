@@ -29,6 +29,7 @@ phase or bookmark of a          a sentence with the changeset; the session goes 
 changeset that is not here
 argument or line too long       the same, before it is read
 push too large, disk full       the bytes sent, the bytes allowed, the way out
+disk full, while it is written  a sentence, without a path of the server
 all slots of the person in use  the number, the way out
 silent client                   the session ends
 client disconnected             the session ends, and the log says ``disconnected``
@@ -141,11 +142,17 @@ def bounded(
         # The answer had no reader; core ends quietly.
         _record(ui, "disconnected", stream.command)
         raise
-    except (error.Error, OSError):
+    except error.Error:
         raise
     except Exception as problem:
+        if sentence := incoming.full_disk(problem):
+            _record(ui, "disk", f"{stream.command}: {problem}")
+            raise error.Abort(encoding.strtolocal(sentence)) from problem
+        if isinstance(problem, error.LockError):
+            raise
         # Core's own sentences are of the classes above. Here it is not known whether another error
-        # comes from the client's data or from a defect; the log has the place.
+        # comes from the client's data or from a defect; the log has the place. Core would show the
+        # path in an OSError to the client.
         place = traceback.extract_tb(problem.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119  (slow import)
         detail = f"{stream.command}: {type(problem).__name__}: {problem} ({where})"

@@ -243,6 +243,9 @@ class Application:
             is_draining=health.is_draining(self._settings.drain, now=time.time()),
             has_renderers=self.can_compute(),
             mirror_problem=health.mirror_problem_of(self._settings.mirror_state),
+            spool_problem=health.spool_problem_of(
+                self._settings.spool, least_bytes=self._settings.spool_free_bytes
+            ),
             load=self._rendering.load(),
         )
 

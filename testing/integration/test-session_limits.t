@@ -77,6 +77,28 @@ A push that would fill the disk is refused before it is sent.
   random
   one
 
+One that fills the disk while it is written ends with a sentence that names no path of the server.
+
+  $ limit
+  $ cat > ../full.py <<EOF
+  > import errno, os
+  > from mercurial import exchange, extensions
+  > def unbundle(original, *arguments):
+  >     raise OSError(getattr(errno, os.environ["ERROR"]), "secret", "/srv/secret")
+  > def extsetup(ui):
+  >     extensions.wrapfunction(exchange, "unbundle", unbundle)
+  > EOF
+  $ printf "[extensions]\nfull = $TESTTMP/full.py\n" >> $TESTTMP/more.rc
+  $ ERROR=ENOSPC hg push 2>&1 | grep remote
+  remote: abort: the disk of this service takes no more data, so nothing was changed; the operators know. Try again later
+  $ ERROR=EDQUOT hg push 2>&1 | grep -c 'takes no more data'
+  1
+  $ ERROR=EACCES hg push 2>&1 | grep -c secret
+  0
+  [1]
+  $ ls $TESTTMP/sessions
+  alice.0.slot
+
 Pushed data of a killed session is removed by the next push.
 
   $ limit

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from testing.conftest import WaitFor
 
-IN_FORCE: Final = "nft --stateless list table inet hgfleet"
-"""The rules of the firewall, without the values of its counter."""
+IN_FORCE: Final = "nft --stateless --terse list table inet hgfleet"
+"""The rules of the firewall, without the values of its counter and the elements of its sets."""
 
 
 def test_systemd_has_booted_without_a_failed_unit(host: Host) -> None:

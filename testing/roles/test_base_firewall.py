@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PLAYBOOK: Final = "testing/roles/playbooks/firewall.yml"
 KEPT: Final = "/etc/hgfleet/firewall.nft"
-IN_FORCE: Final = "nft --stateless list table inet hgfleet"
+IN_FORCE: Final = "nft --stateless --terse list table inet hgfleet"
 JOURNAL: Final = (
     "journalctl --sync; journalctl --output=cat"
     " -u ssh -u hgfleet-firewall.service -u hgfleet-firewall-undo.timer"
@@ -128,3 +128,8 @@ def test_rules_that_lock_the_controller_out_are_undone(
     assert host.file(KEPT).content_string == before[1]
     wait_for("the host lets its controller in", controller.is_let_in, UNDO_SECONDS + 10)
     assert host.check_output(IN_FORCE) == before[0]
+
+
+def test_the_unit_that_undoes_a_change_is_sandboxed(host: Host) -> None:
+    report = host.check_output("systemd-analyze security --no-pager hgfleet-firewall-undo.service")
+    assert float(report.splitlines()[-1].split()[-3]) < 3, report

@@ -172,6 +172,13 @@ def test_the_host_certificate_is_served_and_nothing_in_clear(host: Host, store: 
     assert served == own
     old = host.run("openssl s_client -tls1_1 -connect %s:%s </dev/null", name, store.port)
     assert old.rc != 0
+    suites = "openssl s_client -tls1_2 -cipher %s -connect %s:%s </dev/null"
+    for kind in ("ECDSA", "RSA"):
+        for bits in (128, 256):
+            suite = f"ECDHE-{kind}-AES{bits}-SHA"
+            assert host.run(suites, suite, name, store.port).rc != 0, suite
+    modern = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256"
+    assert host.run(suites, modern, name, store.port).rc == 0
 
 
 def test_a_connection_is_kept_for_the_next_request(host: Host, store: Store) -> None:

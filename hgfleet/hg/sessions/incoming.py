@@ -6,6 +6,7 @@ into memory, and fails with an exception of Python if a number is malformed.
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,9 @@ _PUSHED: Final = {
     b"bookmarks": ("a bookmark", re.compile(rb".*", re.DOTALL), re.compile(rb"(%s)?" % _NODE)),
 }
 """Of a namespace of `pushkey`: its name for people, and the form of keys and of values."""
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors of a disk that takes no data; systems mount a disk with errors read-only."""
 
 _MAX_DIGITS: Final = 12
 _SHOWN: Final = 40
@@ -208,6 +212,16 @@ def size_text(size: int) -> str:
     if size < MIB:
         return f"{size} bytes"
     return f"{size / MIB:.0f} MiB" if size < 10 * 1024 * MIB else f"{size / MIB / 1024:.0f} GiB"
+
+
+def full_disk(problem: BaseException) -> str:
+    """Return the sentence for an error of a disk that takes no data; "" for any other error."""
+    if not isinstance(problem, OSError) or problem.errno not in _FULL:
+        return ""
+    return (
+        "the disk of this service takes no more data, so nothing was changed; the operators know. "
+        "Try again later"
+    )
 
 
 def unexpected(command: str) -> str:

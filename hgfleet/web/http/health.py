@@ -2,12 +2,14 @@
 
 For HAProxy a host that answers 404 or 503 is down: it gets no new requests, and those under way
 finish. An overload is 200 with `overloaded` in the document: without this host, the others would
-have even more to do. A mirror that may miss an announced push fails.
+have even more to do. A mirror that may miss an announced push fails, and so does a host without
+room for the answers that nginx writes to the disk: there, answers would be cut off.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from http import HTTPStatus
@@ -36,6 +38,9 @@ LEASE_MOST_S: Final = 600.0
 
 DRAIN_BYTES: Final = 100
 
+LEAST_INODES: Final = 1000
+"""Free inodes of the file system that answers are written to, a file for each slow client."""
+
 STATE_BYTES: Final = 16 * 1024 * 1024
 """Bound of the file that replication writes."""
 
@@ -60,6 +65,7 @@ def assess(
     is_draining: bool,
     has_renderers: bool = True,
     mirror_problem: str = "",
+    spool_problem: str = "",
     load: Mapping[str, int] | None = None,
 ) -> Health:
     """Decide about a worker; `found` is None without a registry.
@@ -78,6 +84,8 @@ def assess(
             status, problem = HTTPStatus.SERVICE_UNAVAILABLE, "no repository can be read"
         elif not has_renderers:
             status, problem = HTTPStatus.SERVICE_UNAVAILABLE, "no renderer can be started"
+        elif spool_problem:
+            status, problem = HTTPStatus.SERVICE_UNAVAILABLE, spool_problem
         elif mirror_problem:
             status, problem = HTTPStatus.SERVICE_UNAVAILABLE, mirror_problem
             # A deploy waits for the host, and not for its mirror to catch up.
@@ -114,6 +122,32 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
     if is_future(lease_until, now, LEASE_MOST_S):
         return "the lease of this mirror ends in the far future"
     return ""
+
+
+def spool_problem(free_bytes: int, free_inodes: int | None, *, least_bytes: int) -> str:
+    """Say why nginx cannot write answers to its spool; empty if it can.
+
+    `free_inodes` is None for a file system that does not count them.
+    """
+    if free_bytes < least_bytes:
+        return f"the disk for answers has {free_bytes:,} bytes free, expected {least_bytes:,}"
+    if free_inodes is not None and free_inodes < LEAST_INODES:
+        return f"the disk for answers has {free_inodes:,} inodes free, expected {LEAST_INODES:,}"
+    return ""
+
+
+def spool_problem_of(folder: Path | None, *, least_bytes: int) -> str:
+    """Say why nginx cannot write answers, by its folder; without one nothing is looked at."""
+    if folder is None:
+        return ""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        return f"the folder for answers cannot be read: {error.strerror}"
+    if found.f_flag & os.ST_RDONLY:
+        return "the disk for answers is read-only"
+    inodes = found.f_favail if found.f_files else None
+    return spool_problem(found.f_bavail * found.f_frsize, inodes, least_bytes=least_bytes)
 
 
 def is_draining(path: Path, *, now: float) -> bool:

@@ -55,6 +55,8 @@ class Settings:
     stream_memory_bytes: int = 2 * 1024 * 1024 * 1024
     stream_seconds: float = 43200.0  # HGFLEET_WEB_STREAM_SECONDS, of one clone or pull, in all
     health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
+    spool: Path | None = None  # HGFLEET_WEB_SPOOL: where nginx writes answers; unset: not checked
+    spool_free_bytes: int = 512 * 1024 * 1024  # HGFLEET_WEB_SPOOL_FREE_BYTES, there at least
     counters: Path | None = None  # HGFLEET_WEB_COUNTERS: folder of counts; unset: none
     auth_calls: int = 4  # HGFLEET_WEB_AUTH_CALLS: questions at a time, of the threads of a process
 
@@ -77,6 +79,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     health_socket = environment.get("HGFLEET_WEB_HEALTH_SOCKET", "")
     mirror_state = environment.get("HGFLEET_WEB_MIRROR_STATE", "")
     counters = environment.get("HGFLEET_WEB_COUNTERS", "")
+    spool = environment.get("HGFLEET_WEB_SPOOL", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
@@ -117,6 +120,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         ),
         stream_seconds=_seconds(environment, "HGFLEET_WEB_STREAM_SECONDS", default.stream_seconds),
         health_socket=Path(health_socket) if health_socket else None,
+        spool=Path(spool) if spool else None,
+        spool_free_bytes=_number(
+            environment, "HGFLEET_WEB_SPOOL_FREE_BYTES", default.spool_free_bytes, 0
+        ),
         counters=Path(counters) if counters else None,
     )
 

@@ -269,6 +269,21 @@ def test_a_mirror_that_is_not_current_fails_its_check_and_goes_on_serving(site: 
     assert ask(web, "/healthz").status == 200
 
 
+def test_a_host_without_room_for_answers_fails_its_check(site: Site) -> None:
+    spool = site.folder / "spool"
+    settings = replace(site.settings, spool=spool, spool_free_bytes=1)
+    check = ask(Application(settings), "/healthz")
+    assert (check.status, json.loads(check.text)["problem"]) == (
+        503,
+        "the folder for answers cannot be read: No such file or directory",
+    )
+    spool.mkdir()
+    assert ask(Application(settings), "/healthz").status == 200
+    full = Application(replace(settings, spool_free_bytes=2**62))
+    assert "bytes free" in json.loads(ask(full, "/healthz").text)["problem"]
+    assert ask(full, PROJECT, "cmd=heads").status == 200
+
+
 def test_a_repository_that_is_missing_on_disk_is_503_and_told(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:

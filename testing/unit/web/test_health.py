@@ -63,6 +63,23 @@ def test_a_worker_that_can_start_no_renderer_fails() -> None:
     assert document["problem"] == "no renderer can be started"
 
 
+@pytest.mark.parametrize(
+    ("free_bytes", "free_inodes", "problem"),
+    [
+        (1000, health.LEAST_INODES, ""),
+        (1000, None, ""),
+        (999, None, "the disk for answers has 999 bytes free, expected 1,000"),
+        (5000, 0, "the disk for answers has 0 inodes free, expected 1,000"),
+    ],
+)
+def test_a_worker_whose_answers_have_no_room_on_the_disk_fails(
+    free_bytes: int, free_inodes: int | None, problem: str
+) -> None:
+    assert health.spool_problem(free_bytes, free_inodes, least_bytes=1000) == problem
+    status, document = health.assess(ALL, is_draining=False, spool_problem=problem)
+    assert (status, document.get("problem", "")) == (503 if problem else 200, problem)
+
+
 def test_a_draining_worker_takes_no_new_clients() -> None:
     status, document = health.assess(ALL, is_draining=True)
     assert status == 404

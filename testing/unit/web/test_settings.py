@@ -39,6 +39,8 @@ def test_every_variable_is_read() -> None:
             "HGFLEET_WEB_STREAM_CPU_SECONDS": "600",
             "HGFLEET_WEB_STREAM_MEMORY_BYTES": "200000000",
             "HGFLEET_WEB_STREAM_SECONDS": "7200",
+            "HGFLEET_WEB_SPOOL": "/spool",
+            "HGFLEET_WEB_SPOOL_FREE_BYTES": "1000",
         }
     )
     assert settings == Settings(
@@ -64,6 +66,8 @@ def test_every_variable_is_read() -> None:
         stream_cpu_seconds=600,
         stream_memory_bytes=200_000_000,
         stream_seconds=7200,
+        spool=Path("/spool"),
+        spool_free_bytes=1000,
     )
 
 
