@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.whole]
 
-IN_FORCE: Final = "nft --stateless list table inet hgfleet"
+IN_FORCE: Final = "nft --stateless --terse list table inet hgfleet"
 STATE: Final = "/run/hgfleet-firewall-watch/state.json"
 SECONDS: Final = 30
 """Three looks, and a busy machine."""

@@ -22,7 +22,7 @@ PROGRAM = ROOT / "ansible/roles/base/files/hgfleet-firewall"
 NFT = """#!/bin/sh
 table=$HGFLEET_FIREWALL_ROOT/table
 case "$*" in
-'--stateless list table inet hgfleet') cat "$table" ;;
+'--stateless --terse list table inet hgfleet') cat "$table" ;;
 '-f '*) ! grep -q ^bad "$2" && cp "$2" "$table" ;;
 'destroy table inet hgfleet') rm -f "$table" ;;
 *) echo "$*" >>"$table" ;;
