@@ -145,23 +145,28 @@ def bounded(
     except error.Error:
         raise
     except Exception as problem:
-        if sentence := incoming.full_disk(problem):
-            _record(ui, "disk", f"{stream.command}: {problem}")
-            raise error.Abort(encoding.strtolocal(sentence)) from problem
-        if isinstance(problem, error.LockError):
+        if isinstance(problem, error.LockError) and not incoming.full_disk(problem):
             raise
-        # Core's own sentences are of the classes above. Here it is not known whether another error
-        # comes from the client's data or from a defect; the log has the place. Core would show the
-        # path in an OSError to the client.
-        place = traceback.extract_tb(problem.__traceback__)[-1]
-        where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119  (slow import)
-        detail = f"{stream.command}: {type(problem).__name__}: {problem} ({where})"
-        _record(ui, "request-failed", detail)
-        sentence = incoming.unexpected(incoming.shown(stream.command.encode())[1:-1])
-        raise error.Abort(encoding.strtolocal(sentence)) from problem
+        raise error.Abort(_failed(ui, stream.command, problem)) from problem
     finally:
         if stream.slot is not None:
             stream.slot.leave()
+
+
+def _failed(ui: Any, command: str, problem: Exception) -> bytes:
+    """Log an error that has no sentence of core's, and return a sentence for the client.
+
+    It is not known whether the error comes from the client's data or from a defect; the log has
+    the place. Core would show the path in an OSError to the client.
+    """
+    if sentence := incoming.full_disk(problem):
+        _record(ui, "disk", f"{command}: {problem}")
+        return bytes(encoding.strtolocal(sentence))
+    place = traceback.extract_tb(problem.__traceback__)[-1]
+    where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119  (slow import)
+    detail = f"{command}: {type(problem).__name__}: {problem} ({where})"
+    _record(ui, "request-failed", detail)
+    return bytes(encoding.strtolocal(incoming.unexpected(incoming.shown(command.encode())[1:-1])))
 
 
 def _record(ui: Any, reason: str, detail: str) -> None:

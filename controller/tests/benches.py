@@ -63,6 +63,7 @@ SMOKES: Final[Mapping[str, Bench]] = {
         "--phase alone --phase connections --phase failing --phase tokens --phase partial "
         "--every 20 --timeout 30 --changesets 200 --seconds 5 --share 10"
     ),
+    "connections": Bench("--connections 400 --seconds 3 --kind idle --kind h2"),
     "keys": Bench("--people 50 --rounds 1 --lookups 5"),
     "monitoring": Bench("--seconds 10"),
     "replication_cluster": Bench("--pushes 10", counts=True),

@@ -6,7 +6,7 @@ import http.client
 import ssl
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
     from hgfleet.steering.order import Endpoint
     from hgfleet.steering.settings import Config
+
+
+LOOK_UP_SECONDS: Final = 60.0
+"""The age at which a connection is closed, so that the endpoint's name is looked up again: the
+clients that come now go to its new address, while the old one may still answer."""
 
 
 class EndpointError(Exception):
@@ -36,10 +41,19 @@ class Connection:
     _connection: http.client.HTTPConnection | None = None
     _context: tuple[tuple[int, ...], ssl.SSLContext] | None = None
     _deadline: float = 0.0
+    _limit: float = 0.0
+    _opened: float = 0.0
 
-    def start(self) -> None:
-        """Begin a probe: all requests until the next start share one `timeout_seconds`."""
-        self._deadline = time.monotonic() + self.config.timeout_seconds
+    def start(self, share: float = 1.0) -> None:
+        """Begin a probe: all requests until the next start have `timeout_seconds` together.
+
+        `share` is the part of this time that the probe may take.
+        """
+        now = time.monotonic()
+        self._limit = share * self.config.timeout_seconds
+        self._deadline = now + self._limit
+        if now - self._opened > LOOK_UP_SECONDS:
+            self.close()
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str]
@@ -60,6 +74,7 @@ class Connection:
                 if self._connection.sock is None:
                     is_connected = False
                     self._connection.connect()
+                    self._opened = time.monotonic()
                 is_connected = True
                 self._connection.sock.settimeout(self._left())
                 # For a private store the query is the signature.
@@ -102,7 +117,7 @@ class Connection:
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"not done after {self.config.timeout_seconds:g} s")
+            raise TimeoutError(f"not done after {self._limit:g} s")
         return left
 
     def _open(self) -> http.client.HTTPConnection:

@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 PIECE: Final = 65536
 """Bytes that every round reads from each endpoint; a slower endpoint is useless for clones."""
 
+WITNESS_SHARE: Final = 0.5
+"""The part of `timeout_seconds` that another object has after an object without an answer. Clients
+are sent to an endpoint that has just died for as long as both of them take."""
+
 MORE: Final = 1024 * 1024
 """Bytes of each further request, where a round reads more than a piece."""
 
@@ -188,7 +192,7 @@ class Prober:
     def _object(self, state: ObjectState) -> str:
         """Request the headers of an object; return the problem, or ""."""
         entry = state.entry
-        self._connection.start()
+        self._connection.start(WITNESS_SHARE if self._is_late else 1.0)
         self._requests += 1
         headers = self._past_cache(state)
         answer = self._connection.request("HEAD", self._url(entry, "HEAD"), headers)
@@ -348,7 +352,7 @@ class Prober:
     def _content(self, state: ObjectState, first: int, size: int) -> tuple[Validators, bytes]:
         """Request `size` bytes of an object. Raises ObjectError and EndpointError."""
         entry = state.entry
-        self._connection.start()
+        self._connection.start(WITNESS_SHARE if self._is_late else 1.0)
         self._requests += 1
         headers = {"Range": f"bytes={first}-{first + size - 1}", **self._past_cache(state)}
         answer = self._connection.request("GET", self._url(entry, "GET"), headers)

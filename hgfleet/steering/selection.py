@@ -50,7 +50,7 @@ bundles cannot list.
 """
 
 _OF_OBJECT: Final = re.compile(r"the answer is (404|410|416)|it has [0-9,]+ bytes instead of .*")
-"""The problems that are errors of an object, whatever the other objects answer."""
+"""The problems that are errors of an object even if no other object answers."""
 
 
 class ObjectError(Exception):

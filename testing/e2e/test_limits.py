@@ -62,6 +62,36 @@ async def main():
 asyncio.run(asyncio.wait_for(main(), 120))
 """
 
+# Connections that send nothing; prints how many of them the proxy has ended.
+SILENT: Final = r"""
+import asyncio, json, sys
+
+count, port, expected = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+ended = 0
+
+async def hold():
+    global ended
+    try:
+        reader, _ = await asyncio.open_connection("proxy1", port)
+        await reader.read()
+    except OSError:
+        pass
+    ended += 1
+
+async def main():
+    tasks = [asyncio.create_task(hold()) for _ in range(count)]
+    for _ in range(100):
+        if ended >= expected:
+            break
+        await asyncio.sleep(0.1)
+    print(json.dumps(ended), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for task in tasks:
+        task.cancel()
+
+asyncio.run(main())
+"""
+
 # Sends expensive requests at once until a cheap request is refused, which web hosts never do.
 UNTIL_REFUSED: Final = r"""
 import concurrent.futures, json, random, sys, time, urllib.error, urllib.request
@@ -142,6 +172,22 @@ def test_requests_above_the_limit_of_an_address_are_refused_late(
     assert min(seconds for _, seconds in refused) >= limits["proxy_refusal_delay_seconds"]
     assert meanwhile == 200
     assert [status for status, _ in answered] == [200] * most
+
+
+@pytest.mark.parametrize("port", [443, 80])
+def test_connections_above_the_limit_of_an_address_are_ended_before_they_send_anything(
+    limits: Mapping[str, Any], hosts: tuple[Host, Host], port: int
+) -> None:
+    attacker, other = hosts
+    most = 2 * int(limits["proxy_connections_per_address"])
+    argv = ("python3", "-c", SILENT, str(most + ABOVE), str(port), str(ABOVE))
+    with attacker.start(*argv) as process:
+        assert process.stdout is not None
+        ended = json.loads(process.stdout.readline() or "0")
+        meanwhile = get(other, CACHED)
+        pace.communicate(process, 60, "\n")
+    assert ended == ABOVE
+    assert meanwhile == 200
 
 
 def test_an_address_that_the_web_hosts_refuse_often_is_refused_late_by_the_proxy(

@@ -54,7 +54,7 @@ PARTS: Final = {
         "/usr/sbin/sshd -T -C user=breakglass,host=client,addr=192.0.2.1 | sort",
         clean.differing_sections,
     ),
-    "firewall": Part("all", "nft --stateless list ruleset 2>/dev/null", clean.own_tables),
+    "firewall": Part("all", "nft --stateless --terse list ruleset 2>/dev/null", clean.own_tables),
     "directory": Part("directory", "slapcat -n 0 -o ldif-wrap=no", clean.ldif),
     "replica": Part(
         "ssh",

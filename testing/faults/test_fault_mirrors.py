@@ -129,6 +129,38 @@ def test_pushes_and_reads_go_on_without_one_mirror_and_it_comes_back(
     wait_until("both show a push", lambda: is_visible_everywhere(cluster, work), SECONDS)
 
 
+def test_no_read_fails_while_the_workers_of_a_mirror_are_killed(
+    cluster: Cluster, faults: Faults
+) -> None:
+    """Its nginx answers 502, and the proxy sends the request to another host."""
+    gone = reader_of(cluster)
+    faults.stack.callback(wait_for_use, cluster, gone)
+    with Reader(cluster) as reader:
+        begun = time.monotonic()
+        for _ in range(KILLS):
+            gone.systemctl("kill", "--signal=KILL", "hgfleet-web.service").ok()
+            reader.wait_for_reads(5, since=time.monotonic())
+    assert reader.failures(begun) == []
+
+
+def test_a_mirror_without_room_for_answers_gets_no_reader(cluster: Cluster, faults: Faults) -> None:
+    """Nginx would cut off answers that it has to keep on the disk for a slow client."""
+    gone = reader_of(cluster)
+    spool = "/var/lib/nginx"
+    mount = f"mount -t tmpfs -o size=1m,mode=755 full {spool}"
+    faults.stack.callback(gone.run, "umount", "--lazy", spool)
+    with Reader(cluster) as reader:
+        begun = time.monotonic()
+        gone.shell(mount)
+        wait_for_absence(cluster, gone)
+        health = cluster.get(f"https://{cluster.address(gone)}:8443/healthz")
+        assert health.status == 503
+        assert "the disk for answers has" in health.body
+        faults.stack.close()
+        wait_for_use(cluster, gone)
+    assert reader.failures(begun) == []
+
+
 @pytest.mark.whole
 def test_a_mirror_whose_applier_stopped_serves_no_reader_until_it_has_caught_up(
     cluster: Cluster, work: Clone, faults: Faults

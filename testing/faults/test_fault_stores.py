@@ -185,7 +185,7 @@ def cache_turned(edge: Host, key: str) -> None:
     """Flip a bit of a copy on the disk of the cache."""
     script = """
 import pathlib, sys
-name = f"KEY: asked-again:/bundles/{sys.argv[1]}bytes=0-".encode()
+name = f"KEY: slices-only:/bundles/{sys.argv[1]}bytes=0-".encode()
 for path in pathlib.Path("/var/cache/hgfleet-cdn/copies").rglob("*"):
     if path.is_file() and name in (data := path.read_bytes())[:4096]:
         with path.open("r+b") as file:
@@ -265,6 +265,39 @@ def test_nobody_is_sent_to_objects_that_are_gone_or_wrong_and_a_wrong_copy_mends
     said = cluster.first("web").run("hgfleet", "steering", "status").stdout
     for problem in ("the answer is 404", "its content is not what was published"):
         assert problem in said
+
+
+def test_an_object_that_its_store_cannot_read_is_dead_alone_and_is_made_again(
+    cluster: Cluster, told: list[str], store_faults: Faults
+) -> None:
+    """As with a bad sector: the list, the headers and all other objects are as before."""
+    store, jobs = cluster.first("objectstore"), cluster.first("bundles")
+    url = next(url for url in at(cluster, told, store) if ".gzip" in url)
+    path = f"/srv/objectstore/data/bundles/{key_of(url)}"
+    store_faults.stack.callback(all_are_told, cluster)
+    store_faults.stack.callback(store.run, "chmod", "640", path)
+    store.shell(f"chmod 000 {path}")
+
+    def left() -> list[str]:
+        now = cluster.manifest_of_all(REPOSITORY)
+        return [] if url in now else now
+
+    now = wait_until("no client is told of it", left, OBJECTS_NOTICED_S)
+    # Another repository of the site may have objects in the store: these are told as before.
+    assert set(at(cluster, now, store)) == set(at(cluster, told, store)) - {url}
+    said = cluster.first("web").run("hgfleet", "steering", "status").stdout
+    assert f"DEAD: {url}: " in said
+    # The prober of the jobs' host has found it too, so a run reads it before its time.
+    wait_until(
+        "the prober of the jobs' host knows of it",
+        lambda: url in jobs.shell("cat /run/hgfleet-steering/health.objects"),
+        OBJECTS_NOTICED_S,
+    )
+    cursor = jobs.journal_cursor()
+    jobs.systemctl("start", BUNDLES).ok()
+    said_by_jobs = jobs.journal_after(cursor, f"--unit={BUNDLES}")
+    assert any("event=bundles.withdrawn" in line and url in line for line in said_by_jobs)
+    assert store.shell(f"stat -c %a {path}").strip() == "640"
 
 
 @pytest.fixture

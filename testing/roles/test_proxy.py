@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.bootstrap import ROOT
 from testing.site import machine
 
 if TYPE_CHECKING:
@@ -18,6 +19,64 @@ if TYPE_CHECKING:
     from testing.site.machine import Machine
 
 HERE = "https://localhost"
+TEMPLATE = ROOT / "ansible/roles/proxy/templates/haproxy.cfg.j2"
+
+# Starts a HAProxy while no DNS answers, and then a DNS that has one name; prints the states of the
+# server before and after. Argument: the section `resolvers` of the role.
+WITHOUT_DNS = r"""
+import pathlib, socket, subprocess, sys, tempfile, threading, time
+
+folder = pathlib.Path(tempfile.mkdtemp())
+server = "late.example:9 init-addr last,libc,none resolvers system resolve-prefer ipv4"
+config = f"global\n    stats socket {folder}/admin level admin\n"
+config += sys.argv[1].replace("parse-resolv-conf", "nameserver own 127.0.0.1:5399")
+config += "\ndefaults\n    mode http\n    timeout connect 1s\n"
+config += "    timeout client 1s\n    timeout server 1s\n"
+config += f"frontend f\n    bind unix@{folder}/f\n    default_backend web\n"
+config += f"backend web\n    server late {server}\n"
+(folder / "cfg").write_text(config)
+haproxy = subprocess.Popen(["haproxy", "-db", "-f", f"{folder}/cfg"])
+
+def status():
+    with socket.socket(socket.AF_UNIX) as admin:
+        admin.connect(f"{folder}/admin")
+        admin.sendall(b"show stat\n")
+        told = b""
+        while piece := admin.recv(65536):
+            told += piece
+    rows = [line.split(",") for line in told.decode().splitlines()]
+    return next(row[17] for row in rows if row[:2] == ["web", "late"])
+
+def wait(is_wanted):
+    found = ""
+    for _ in range(300):
+        try:
+            found = status()
+        except OSError:
+            pass
+        if is_wanted(found):
+            break
+        time.sleep(0.1)
+    return found
+
+def answer(own):
+    while True:
+        asked, client = own.recvfrom(4096)
+        end = asked.index(b"\0", 12) + 5
+        is_address = asked[end - 4 : end - 2] == b"\0\x01"
+        head = asked[:2] + b"\x81\x80\0\x01" + (b"\0\x01" if is_address else b"\0\0") + bytes(4)
+        record = b"\xc0\x0c\0\x01\0\x01\0\0\0\x05\0\x04\x7f\0\0\x01"
+        own.sendto(head + asked[12:end] + (record if is_address else b""), client)
+
+try:
+    before = wait(lambda found: "MAINT" in found)
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    own.bind(("127.0.0.1", 5399))
+    threading.Thread(target=answer, args=(own,), daemon=True).start()
+    print(before, "then", wait(lambda found: found and "MAINT" not in found))
+finally:
+    haproxy.terminate()
+"""
 
 
 def ask(host: Host, method: str, url: str, headers: dict[str, str] | None = None) -> dict[str, str]:
@@ -76,6 +135,15 @@ def test_every_web_host_is_well(host: Host, wait_for: WaitFor) -> None:
 
     # A mirror comes back by itself when it has caught up.
     wait_for("every web host to be up", states, 120)
+
+
+def test_a_start_without_dns_heals(host: Host) -> None:
+    section = re.findall(r"(?m)^resolvers system\n(?:    .*\n)+", TEMPLATE.read_text("utf-8"))
+    said = host.run("python3 -c %s %s", WITHOUT_DNS, section[0])
+    before, _, after = said.stdout.strip().partition(" then ")
+    assert "MAINT" in before, said
+    assert after, said
+    assert "MAINT" not in after, said
 
 
 def test_a_client_stays_on_one_web_host(host: Host) -> None:

@@ -384,3 +384,14 @@ def test_who_sends_a_password_is_never_written_down_with_it(ask: Any, host: Host
             f" journalctl --quiet --no-pager --since=-5m | grep -v grep | grep -F {secret}"
         )
         assert done.stdout == ""
+
+
+def test_answers_are_written_where_the_check_looks_for_room(host: Host) -> None:
+    shown = host.check_output("systemctl show -P Environment hgfleet-web.service")
+    spool = re.findall(r"HGFLEET_WEB_SPOOL=(\S+)", shown)[0]
+    assert int(re.findall(r"HGFLEET_WEB_SPOOL_FREE_BYTES=(\d+)", shown)[0]) > 0
+    settings = host.file("/etc/nginx/nginx.conf").content_string
+    for name, directive in (("answers", "proxy_temp_path"), ("bodies", "client_body_temp_path")):
+        assert f"{directive} {spool}/{name};" in settings
+        folder = host.file(f"{spool}/{name}")
+        assert (folder.user, folder.mode) == ("www-data", 0o700)

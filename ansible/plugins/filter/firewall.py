@@ -185,7 +185,7 @@ def _simplest(found: Iterable[Opening]) -> list[Opening]:
 
 @dataclass(frozen=True)
 class Limit:
-    """What one address (of IPv6, one /64) may have of some ports of a host.
+    """What an address (of IPv6, a /64) may have of some ports of a host.
 
     `connections` at a time, `new` in a second; 0 is no limit. Networks in `unlimited` have none.
     """
@@ -201,7 +201,7 @@ def limits(
     own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
 ) -> list[Limit]:
     """Return the limits of a host's parts, in the order of the table."""
-    variables = ChainMap(own, hostvars[host])  # type: ignore[arg-type]
+    variables: ChainMap[str, Any] = ChainMap(own, hostvars[host])  # type: ignore[arg-type]
     found = []
     for row in table():
         if not listens(row, host, groups):
@@ -220,7 +220,7 @@ def _unlimited(
     row: Row, variables: Mapping[str, Any], groups: Mapping[str, Sequence[str]], hostvars: Variables
 ) -> list[Network]:
     """Return the networks without the limits of a row; names of hosts that are no address, not."""
-    texts = [str(one) for name in row.get("unlimited", ()) for one in variables.get(name) or ()]
+    texts = [str(text) for name in row.get("unlimited", ()) for text in variables.get(name) or ()]
     for name, default in row.get("unlimited_hosts", {}).items():
         members = [host for group in default for host in groups.get(group, ())]
         for host in variables.get(name, members):
@@ -234,33 +234,33 @@ def firewall_limits(
 ) -> dict[str, list[str]]:
     """Return the `sets` and `rules` of nftables that refuse an address more than its share.
 
-    A connection above the number is reset. One above the rate is dropped: the client's system tries
-    again a second later, so that a burst of a build farm waits and does not fail. Where the
+    A connection above the number is reset, and above the rate it is dropped: the client's system
+    tries again a second later, so that a burst of a build farm waits and does not fail. Where the
     kernel's table of connections is full, no rule matches, and nothing is refused.
     """
     made: dict[str, list[str]] = {"sets": [], "rules": []}
-    for one in limits(own, host, groups, hostvars):
+    for limit in limits(own, host, groups, hostvars):
         for family, kind, source in (
             ("ip", "ipv4_addr", "ip saddr"),
             ("ip6", "ipv6_addr", "ip6 saddr and ffff:ffff:ffff:ffff::"),
         ):
             version = 4 if family == "ip" else 6
-            networks = [network for network in one.unlimited if network.version == version]
+            networks = [network for network in limit.unlimited if network.version == version]
             listed = ", ".join(map(_text, ipaddress.collapse_addresses(networks)))  # type: ignore[type-var]
-            which = f"tcp dport {{ {', '.join(map(str, one.ports))} }} ct state new "
+            which = f"tcp dport {{ {', '.join(map(str, limit.ports))} }} ct state new "
             which += f"{family} saddr != {{ {listed} }} " if listed else ""
-            if one.new:
-                name = f"opening_{one.part}_{version}"
+            if limit.new:
+                name = f"opening_{limit.part}_{version}"
                 made["sets"].append(_set(name, kind, "flags dynamic, timeout; timeout 1m;"))
-                rate = f"limit rate over {one.new}/second burst {one.new} packets"
+                rate = f"limit rate over {limit.new}/second burst {limit.new} packets"
                 made["rules"].append(
                     f"{which}update @{name} {{ {source} {rate} }} counter name refused drop"
                 )
-            if one.connections:
-                name = f"open_{one.part}_{version}"
+            if limit.connections:
+                name = f"open_{limit.part}_{version}"
                 made["sets"].append(_set(name, kind, "flags dynamic;"))
                 made["rules"].append(
-                    f"{which}add @{name} {{ {source} ct count over {one.connections} }} "
+                    f"{which}add @{name} {{ {source} ct count over {limit.connections} }} "
                     "counter name refused reject with tcp reset"
                 )
     return made

@@ -54,11 +54,14 @@ _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 
 
 class RefusedError(HgfleetError):
-    """An answer other than success: its status of HTTP, and a sentence for the mirror's log."""
+    """An answer other than success: its status of HTTP, and a sentence for the mirror's log.
 
-    def __init__(self, status: int, sentence: str) -> None:
+    `allow` is the method that the address takes, with the status 405.
+    """
+
+    def __init__(self, status: int, sentence: str, allow: str = "") -> None:
         super().__init__(sentence)
-        self.status = status
+        self.status, self.allow = status, allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def parse(method: str, target: str) -> Request:
     if what not in _FIELDS or (rest and what != "documents"):
         raise RefusedError(404, f"got {parts.path!r:.80}, expected one of {', '.join(_FIELDS)}")
     if method != expected:
-        raise RefusedError(405, f"got {method!r:.20}, expected {expected}")
+        raise RefusedError(405, f"got {method!r:.20}, expected {expected}", allow=expected)
     fields = _fields(what, parts.query)
     if what in ("repositories", "registry", "documents"):
         return Request(what, name=_document(rest), known=fields.get("known", "")[:MAX_NAME])

@@ -207,5 +207,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(error.status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
+        if error.allow:
+            self.send_header("Allow", error.allow)
         self.end_headers()
         self.wfile.write(body)

@@ -74,24 +74,18 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         raise ConfigurationError(
             f"HGFLEET_WEB_SSH_URL: got {ssh_url!r}, expected ssh://user@host or ssh://user@host:port"
         )
-    access_log = environment.get("HGFLEET_WEB_ACCESS_LOG", "")
-    auth_socket = environment.get("HGFLEET_WEB_AUTH_SOCKET", "")
-    health_socket = environment.get("HGFLEET_WEB_HEALTH_SOCKET", "")
-    mirror_state = environment.get("HGFLEET_WEB_MIRROR_STATE", "")
-    counters = environment.get("HGFLEET_WEB_COUNTERS", "")
-    spool = environment.get("HGFLEET_WEB_SPOOL", "")
     return Settings(
         registry=Path(environment.get("HGFLEET_WEB_REGISTRY", default.registry)),
         dynamic=Path(environment.get("HGFLEET_WEB_DYNAMIC", default.dynamic)),
         root=Path(environment.get("HGFLEET_WEB_ROOT", default.root)),
-        access_log=Path(access_log) if access_log else None,
+        access_log=_path(environment, "HGFLEET_WEB_ACCESS_LOG"),
         public_url=public_url,
         ssh_url=ssh_url,
         title=environment.get("HGFLEET_WEB_TITLE", "") or default.title,
         cache_bytes=_number(environment, "HGFLEET_WEB_CACHE_BYTES", default.cache_bytes, 0),
         drain=Path(environment.get("HGFLEET_WEB_DRAIN", default.drain)),
-        mirror_state=Path(mirror_state) if mirror_state else None,
-        auth_socket=Path(auth_socket) if auth_socket else None,
+        mirror_state=_path(environment, "HGFLEET_WEB_MIRROR_STATE"),
+        auth_socket=_path(environment, "HGFLEET_WEB_AUTH_SOCKET"),
         auth_calls=_number(environment, "HGFLEET_WEB_AUTH_CALLS", default.auth_calls),
         request_cpu_seconds=_seconds(
             environment, "HGFLEET_WEB_REQUEST_CPU_SECONDS", default.request_cpu_seconds
@@ -119,13 +113,18 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
             LEAST_MEMORY_BYTES,
         ),
         stream_seconds=_seconds(environment, "HGFLEET_WEB_STREAM_SECONDS", default.stream_seconds),
-        health_socket=Path(health_socket) if health_socket else None,
-        spool=Path(spool) if spool else None,
+        health_socket=_path(environment, "HGFLEET_WEB_HEALTH_SOCKET"),
+        spool=_path(environment, "HGFLEET_WEB_SPOOL"),
         spool_free_bytes=_number(
             environment, "HGFLEET_WEB_SPOOL_FREE_BYTES", default.spool_free_bytes, 0
         ),
-        counters=Path(counters) if counters else None,
+        counters=_path(environment, "HGFLEET_WEB_COUNTERS"),
     )
+
+
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    value = environment.get(name, "")
+    return Path(value) if value else None
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

@@ -201,7 +201,7 @@ def test_an_object_that_cannot_be_read_is_not_taken_for_a_corrupt_one(
 def test_an_object_that_is_not_served_is_made_again_if_others_are(
     rereading: BundleSite, error: str, is_probed: bool
 ) -> None:
-    """Such as one with a bad sector. The prober knows of it before the object has its turn."""
+    """Such as an object with a bad sector. The prober knows of it before its turn has come."""
     rereading.config = replace(rereading.config, timeout_seconds=0.3)
     store = one_store(rereading)
     project, other = rereading.repository("project"), rereading.repository("other", commits=3)
@@ -215,13 +215,14 @@ def test_an_object_that_is_not_served_is_made_again_if_others_are(
     # Without the finding, its time has not come.
     assert rereading.run(project, other)[0].error is None
     assert bool(store.broken) == (not is_probed)
-    # A run reads one of the two.
+    # A run reads half of the repositories.
     for _ in range(2):
         for outcome in rereading.run(project, other, now=DUE, everything=True):
             assert (outcome.error, outcome.missing) == (None, {})
     assert store.broken == {}
     assert store.content == right
-    assert [one.url for one in rereading.published("project")] == [one.url for one in before]
+    after = rereading.published("project")
+    assert [entry.url for entry in after] == [entry.url for entry in before]
     assert time.time() - found_corrupt(rereading)["eu"] < 60
 
 

@@ -513,6 +513,7 @@ def test_senseless_requests_are_answered_with_a_sentence(
         connection.request(method, target, body)
         answer = connection.getresponse()
         assert (answer.status, target) == (status, target)
+        assert answer.headers["Allow"] == ("GET" if status == 405 else None)
         assert answer.read().endswith(b"\n")
 
 

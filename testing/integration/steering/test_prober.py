@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.decide.manifest import Entry, Manifests
-from hgfleet.steering import health, manifest_watcher, probe, selection
+from hgfleet.steering import connection, health, manifest_watcher, probe, selection
 from hgfleet.steering.manifest_watcher import ManifestWatcher
 from hgfleet.steering.order import Endpoint
 from hgfleet.steering.prober import Prober
@@ -73,6 +74,25 @@ def test_a_fault_takes_the_endpoint_out_at_once_and_good_rounds_bring_it_back(
         assert not prober.condition.is_up
         probe_round(prober, entries)
     assert prober.condition.is_up
+
+
+def test_the_name_of_an_endpoint_is_looked_up_again(
+    store: Store, prober: Prober, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old address may still answer, with what the store had when it moved."""
+    looked_up: list[object] = []
+    look_up = socket.getaddrinfo
+
+    def count(*words: object, **named: object) -> object:
+        looked_up.append(words)
+        return look_up(*words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", count)
+    rounds(prober, [store.put("a", CONTENT)], 3)
+    assert len(looked_up) == 1
+    monkeypatch.setattr(connection, "LOOK_UP_SECONDS", 0.0)
+    rounds(prober, [store.put("a", CONTENT)], 3)
+    assert len(looked_up) >= 4
 
 
 def test_an_endpoint_that_is_gone_is_down(store: Store, prober: Prober) -> None:
@@ -185,7 +205,7 @@ def test_a_403_of_everything_is_the_endpoints_and_no_objects(
     for _ in range(4):
         probe_round(prober, entries)
         assert prober.condition.problem == "the answer is 403, and no other object answers"
-        # The object that was gone before is still gone, the others have nothing wrong.
+        # The object that was gone before is still dead, the others have nothing wrong.
         assert prober.objects.dead == {entries[0].url: "the answer is 403"}
     # A store that is closed is not asked for everything again and again.
     assert len(store.requests) <= 4 * (count / selection.ROUNDS + 2 * selection.OTHERS + 2) + count
@@ -215,7 +235,7 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
 def test_an_object_that_is_not_served_is_dead_and_its_endpoint_is_not(
     store: Store, prober: Prober, error: str
 ) -> None:
-    """Such as one with a bad sector: its headers are right for as long as it lies there."""
+    """Such as an object with a bad sector: its headers are right for as long as it lies there."""
     entries = [store.put(name, CONTENT) for name in "abc"]
     rounds(prober, entries)
     store.broken = {"GET b": error}
@@ -246,7 +266,7 @@ def test_an_error_with_the_content_of_every_object_is_the_endpoints(
 
 
 def test_a_slow_endpoint_is_not_acquitted_by_a_small_object(store: Store, prober: Prober) -> None:
-    """A byte a second is enough for an object of one byte."""
+    """A byte a second is enough for an object of a single byte."""
     entries = [store.put("a", CONTENT), store.put("b", b"x")]
     rounds(prober, entries)
     store.fault = "slow"
@@ -267,7 +287,7 @@ def test_a_copy_that_was_not_served_is_requested_past_the_cache(
     assert prober.objects.read == set()
     rounds(prober, entries, 4 * selection.ROUNDS)
     assert prober.condition.is_up
-    assert prober.objects.read == {one.url for one in entries}
+    assert prober.objects.read == {entry.url for entry in entries}
 
 
 def rounds(prober: Prober, entries: list[Entry], count: int = 4) -> None:

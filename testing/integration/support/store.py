@@ -63,7 +63,7 @@ class Store:
     * `refuse`: raised to a run that lists or uploads.
     * `fault`: the status of each answer, "silent" (no answer) or "slow" (one byte of it).
     * `refused`: "METHOD key" that get 403.
-    * `broken`: what one "METHOD key" gets: a status, "silent", "slow" or "page" (200 with a
+    * `broken`: what a "METHOD key" gets: a status, "silent", "slow" or "page" (200 with a
       page, until a request goes past the cache).
     * `lie`: changes each content; `cut`: the bytes after which an answer ends.
     * `ranges`: whether ranges are served; `delay`: seconds before each answer.
