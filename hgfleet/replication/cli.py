@@ -146,8 +146,8 @@ examples:
   hgfleet replication resync team/tool     make a repository of this mirror anew
   hgfleet replication lift team/tool       have a fenced repository of the primary take pushes again
 
-exit codes: 0 all is well, 65 something differs or is parked, 69 the primary does not answer,
-75 this mirror is behind.
+exit codes: 0 all is well, 65 something differs, is parked, or does not go out from the primary,
+69 the primary does not answer, 75 this mirror is behind.
 """,
 )
 

@@ -45,7 +45,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def firing(self) -> set[tuple[str, str]]:
-        """Return the alerts that fire, each with its host."""
+        """Return the alerts that fire, each with its host; the heartbeat has none."""
         alerts = self.ask("alerts")["alerts"]
         return {
             (alert["labels"]["alertname"], alert["labels"].get("host", ""))

@@ -96,6 +96,16 @@ def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
     assert set(sources.values()) == {1.0}, sources
 
 
+def test_units_that_run_replaced_files_are_looked_for(host: Host) -> None:
+    host.check_output("systemctl start hgfleet-outdated.service")
+    state = json.loads(host.check_output("cat /run/hgfleet-outdated/units.json"))
+    assert isinstance(state["units"], dict)
+    assert host.service("hgfleet-outdated.timer").is_enabled
+    assert shown(host, "hgfleet-outdated.service")["CapabilityBoundingSet"] == (
+        "cap_dac_read_search cap_sys_ptrace"
+    )
+
+
 def test_units_that_start_with_the_host_are_known(host: Host, wait_for: WaitFor) -> None:
     def known() -> bool:
         text = host.file(FILE).content_string

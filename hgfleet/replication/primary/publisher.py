@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 MOST_LEARNT: Final = 10_000
 """Records whose hashes are read for a session that asks for an older push."""
 
-LATE_SECONDS: Final = 2.0
-"""Mirrors fetch a push from the source that the broker has not taken for so long."""
+REFUSED_SECONDS: Final = 2.0
+LATE_SECONDS: Final = 30.0
+"""Mirrors fetch a push from the source that has waited for so long: for a broker that refuses, and
+for one that takes messages. A large push takes some seconds until it is at the brokers."""
 
 HEADERS_BYTES: Final = 1024
 """Of a message's payload, for its headers: a path of 200 characters, an id."""
@@ -157,20 +159,22 @@ class Publisher:
         most = min(max(MOST_HASHES, tip.id - number + 1), MOST_LEARNT)
         return log_reader.hashes(store, tip, most) if log_reader.holds(store, tip) else {}
 
-    async def note_unsent(self, queue: outbox.Queue) -> None:
+    async def note_unsent(self, queue: outbox.Queue, *, refused: bool) -> None:
         """Note the last pushes of some repositories that wait; a later call takes the next ones.
 
         Mirrors fetch these pushes from the source: the disk of this host has them before. Without
-        a broker no mirror is told.
+        a broker no mirror is told. `refused`: the broker refuses messages.
         """
-        waiting = queue.late(LATE_SECONDS) if self._broker.ready.is_set() else []
+        seconds = REFUSED_SECONDS if refused else LATE_SECONDS
+        waiting = queue.late(seconds) if self._broker.ready.is_set() else []
         start = self._told % len(waiting) if waiting else 0
         chosen = waiting[start : start + messages.MOST_UNSENT]
         self._told = start + len(chosen)
+        found = await asyncio.to_thread(self._last_pushes, chosen)
         try:
-            if chosen:
+            if found:
                 await self._synced.wait()
-            self.unsent = tuple(await asyncio.to_thread(self._last_pushes, chosen))
+            self.unsent = tuple(found)
         except HostError:
             # The disk does not confirm its writes, which `publish` tells.
             self.unsent = ()

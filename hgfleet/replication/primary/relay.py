@@ -370,7 +370,7 @@ class Relay:
         while True:
             self._announce(time.monotonic())
             await asyncio.to_thread(self.problems.look)
-            await self.publisher.note_unsent(self.queue)
+            await self.publisher.note_unsent(self.queue, refused=bool(self.refusals.reason))
             self.problems.set("positions", self.positions.flush())
             try:
                 text = json.dumps(self.state(), indent=1)

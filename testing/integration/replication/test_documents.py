@@ -506,3 +506,7 @@ def test_a_document_that_cannot_be_brought_keeps_no_other_from_it(
     sync.run()
     assert (mirror.settings.manifests / f"{two}.manifest").exists()
     assert any(one in line for line in said)
+    assert [name for name in sync.held().away if one in name]
+    (mirror.settings.pull_bundles / one).unlink()
+    sync.run()
+    assert sync.held().away == {}

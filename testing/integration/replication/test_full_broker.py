@@ -10,7 +10,7 @@ import nats
 
 from hgfleet.pushlog.record import hash_of
 from hgfleet.replication.mirror import status
-from hgfleet.replication.primary.publisher import LATE_SECONDS
+from hgfleet.replication.primary.publisher import REFUSED_SECONDS
 from hgfleet.replication.protocol import messages
 from testing.integration.replication.relaying import (
     Mirror,
@@ -82,7 +82,7 @@ def test_a_push_that_the_broker_refuses_is_kept_and_sent_when_there_is_room(
             assert list(mirror.confirmed[-1].pushes()) == [
                 (record.repository, record.id, hash_of(record.line()))
             ]
-            assert relay.state()["waiting_seconds"] >= LATE_SECONDS
+            assert relay.state()["waiting_seconds"] >= REFUSED_SECONDS
             await api.update_stream(config)
             await until("all are published", lambda: events(relay).count("published") == 3)
             last = await api.get_last_msg(messages.PUSHES, messages.pushes(record.repository))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from hgfleet.replication.protocol import messages
+from hgfleet.replication.protocol import messages, streams
 from hgfleet.replication.protocol.connection import FAILURES, connect
 from testing.integration.replication.primary import Primary
 from testing.integration.replication.relaying import SECONDS, events, relaying, until
@@ -28,6 +28,9 @@ from testing.support.pace import Deadline
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from nats.js import JetStreamContext
+    from nats.js.api import StreamConfig
 
     from testing.integration.replication.webhook_host import Host, Server
 
@@ -185,3 +188,45 @@ def test_a_certificate_of_another_host_opens_no_route(
         )
     finally:
         made.kill()
+
+
+def test_streams_of_the_release_before_get_their_bounds(
+    primary: Primary, brokers: list[Broker]
+) -> None:
+    """The bounds of all streams, with their copies, fit the disk of each broker."""
+    disk = 128 * 2**20
+    for broker in brokers:
+        broker.kill()
+        store = broker.folder / "jetstream"
+        broker.more += f'\njetstream {{ store_dir: "{store}", max_file_store: {disk} }}\n'
+    for broker in brokers:
+        broker.start()
+    primary.settings = replace(primary.settings, objects_bytes=disk // 4)
+
+    async def story() -> None:
+        client = await connect(primary.settings, "test")
+        api = client.jetstream(timeout=SECONDS)
+        for name in streams.SUBJECTS:
+            await made(api, streams.expected(name, 3))
+        async with relaying(primary) as relay:
+            await until("the streams", lambda: not relay.state()["broker"]["warnings"])
+            assert relay.broker.has_objects
+            for name in streams.SUBJECTS:
+                config = (await api.stream_info(name)).config
+                assert config.max_bytes == streams.bound(name, disk // 4)
+        await client.close()
+
+    asyncio.run(story())
+
+
+async def made(api: JetStreamContext, wanted: StreamConfig) -> None:
+    """Make a stream, once the brokers have a leader."""
+    deadline = Deadline(SECONDS)
+    while True:
+        try:
+            await api.add_stream(wanted)
+        except FAILURES:
+            assert not deadline.is_over(), "the brokers make no stream"
+            await asyncio.sleep(0.2)
+        else:
+            return

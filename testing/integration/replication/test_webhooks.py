@@ -13,6 +13,7 @@ from hgfleet.replication.protocol import messages
 from hgfleet.webhooks import (
     attempts,
     consumers,
+    daemon,
 )
 from hgfleet.webhooks.lines import Lines
 from testing.integration.replication.relaying import until
@@ -146,10 +147,17 @@ def test_what_is_no_event_stops_nothing(host: Host, servers: list[Server]) -> No
 
 
 def test_refused_events_are_listed_tried_again_and_dropped(
-    host: Host, servers: list[Server]
+    host: Host, servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(daemon, "DEAD_SECONDS", 0.1)
+    monkeypatch.setattr(daemon, "STATE_SECONDS", 0.1)
     servers[0].statuses += [404, 410, 403]
     command = host.command
+
+    def told() -> list[int]:
+        """The dead events of each receiver, as the metrics have them."""
+        state = json.loads((host.folder / "state.json").read_bytes())
+        return [one["dead"] for one in state.values()]
 
     async def story() -> None:
         async with host.delivering():
@@ -158,6 +166,7 @@ def test_refused_events_are_listed_tried_again_and_dropped(
             await until("three are dead", lambda: host.has_said("dead", 3))
             dead = [one["repository"] for event, one in host.said if event == "dead"]
             assert dead == ["team/tool"] * 3
+            await until("they are counted", lambda: told() == [3, 0])
             first, *_ = listed = (await command("dead", "list")).splitlines()
             assert [line.split()[1] for line in listed] == [f"{IDENTITY}.{n}" for n in (1, 2, 3)]
             assert first.startswith(f"one {IDENTITY}.1 team/tool push 1, ")
@@ -168,6 +177,7 @@ def test_refused_events_are_listed_tried_again_and_dropped(
             assert "none of the receivers" in await command("dead", "retry", "three", code=2)
             assert await command("dead", "retry", "one") == "one: 2 tried again\n"
             await until("both again", lambda: servers[0].numbers == [1, 2, 3, 4, 1, 3])
+            await until("none is dead", lambda: told() == [0, 0])
             await host.is_quiet()
         assert await command("dead", "list") == ""
         assert await command("status") == "one: nothing waits\ntwo: nothing waits\n"

@@ -136,6 +136,10 @@ def test_new_rules_that_a_run_tries_stay(host: Host) -> None:
     host.ok("load", str(new))
     assert host.look() == WELL
     assert host.table.read_text() == "rules 2\n"
+    # So do rules that a run of a release before loads by nft itself.
+    host.table.write_text("rules 3\n")
+    assert host.look() == WELL
+    host.table.write_text("rules 2\n")
     # The run keeps them, and ends.
     host.kept.write_text("rules 2\n")
     (host.root / "trying").unlink()

@@ -161,8 +161,8 @@ def test_the_goldens_name_every_host_of_the_inventories() -> None:
 
 def test_the_lines_of_the_sandbox_stand_in_one_file() -> None:
     variables = yaml.safe_load((ROOT / "ansible/roles/sandbox/vars/main.yml").read_text())
-    # The firewall and the administrators' sshd change the host: they have only a few of the lines.
-    own = {"hgfleet-firewall.service.j2", "ssh.service.j2"}
+    # Units of the firewall and the administrators' sshd change the host: they have a few lines.
+    own = {"hgfleet-firewall.service.j2", "hgfleet-firewall-watch.service.j2", "ssh.service.j2"}
     lines = {*variables["_sandbox_unit"].splitlines()}
     assert "ProtectKernelLogs=yes" in lines
     said = [

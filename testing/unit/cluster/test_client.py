@@ -71,11 +71,12 @@ def test_commits_that_were_replaced_are_replaced_in_the_copy(
 
 
 def test_alerts_that_fire_are_told_with_their_severity_and_summary() -> None:
-    def alert(name: str, state: str) -> dict[str, object]:
-        labels = {"alertname": name, "severity": "page", "host": "proxy1"}
+    def alert(name: str, state: str, severity: str = "page") -> dict[str, object]:
+        labels = {"alertname": name, "severity": severity, "host": "proxy1"}
         return {"labels": labels, "annotations": {"summary": f"{name} of proxy1"}, "state": state}
 
     alerts = [alert("SshDown", "firing"), alert("UnitDown", "pending"), alert("Down", "firing")]
+    alerts.append(alert("Watchdog", "firing", "heartbeat"))
     assert client.lines_of(alerts) == [
         "page   Down: Down of proxy1",
         "page   SshDown: SshDown of proxy1",
