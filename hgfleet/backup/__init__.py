@@ -1,1 +1,1 @@
-"""Backup of a host with restic: consistent repositories, restores, drills, what would be lost."""
+"""Backup of a host with restic: consistent repositories, restores, drills, exposure to loss."""

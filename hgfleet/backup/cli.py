@@ -1,4 +1,4 @@
-"""`hgfleet backup`: back up this host, restore, prove that backups restore, show what they miss."""
+"""`hgfleet backup`: back up this host, restore it, prove that backups restore, show the gaps."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from hgfleet.backup.restic.settings import Settings
 
 FAILED: Final = 71
-"""Exit code: a repository has no backup, or one that cannot be restored."""
+"""Exit code: a repository has no backup that can be restored."""
 
 _EPILOG: Final = """\
 examples:
-  hgfleet backup status                      what would be lost now, repository by repository
+  hgfleet backup status                      pushes that would be lost now, by repository
   hgfleet backup run                         back up this host
   hgfleet backup verify                      restore a sample to a sandbox and verify it
-  hgfleet backup verify --all                restore every repository so
+  hgfleet backup verify --all                the same for every repository
   hgfleet backup list                        the backups of this host
   hgfleet repo restore team/tool --at 2026-11-24T14:30
-                                             beside the running one, with a diff of heads
+                                             next to the running repository, with a diff of heads
   hgfleet backup restore team/tool --to /srv/hg/repos/team/tool
                                              to its place on a host that has lost it
-  hgfleet backup restore-host                everything to its place on a blank host
-  hgfleet backup prune                       remove old backups, on the host that prunes, and read
-                                             a part of the others
-  hgfleet backup forget hg1 0123abcd         remove a snapshot that a prune refused, there
-  hgfleet backup repair hg1                  remove corrupt packs of hg1 there
+  hgfleet backup restore-host                restore everything to its place on a blank host
+
+on the host that prunes:
+  hgfleet backup prune                       remove old backups, and read a part of the others
+  hgfleet backup forget hg1 0123abcd         remove a snapshot that a prune refused
+  hgfleet backup repair hg1                  remove corrupt packs of hg1
 
 exit codes: 0 all is well, 69 the store of backups does not answer, 71 a repository has no backup
 that can be restored.
@@ -85,16 +86,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--identity",
         default="",
         metavar="ID",
-        help="of a former repository of the path (default: the one that is there, else the one "
-        "that the newest backup has there)",
+        help="identity of a former repository of the path (default: the repository that is there "
+        "now, else the repository that the newest backup has there)",
     )
     host = add_command(
         commands, "restore-host", "restore everything to this host, to its place", _host
     )
     add_format(host)
     points = add_command(commands, "points", "print what restore-host would restore", _points)
-    for one in (host, points):
-        one.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
+    for command in (host, points):
+        command.add_argument("--at", metavar="TIME", help="the newest backups up to this time")
     files = add_command(
         commands, "restore-files", "restore files of this host below a folder", _files
     )
@@ -110,13 +111,13 @@ def _add_prunes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="append",
         default=[],
         metavar="HOST",
-        help="take snapshots of HOST that were dated back for genuine: you have looked at them",
+        help="accept backdated snapshots of HOST as genuine: you have looked at them",
     )
     add_format(prune)
     forget = add_command(commands, "forget", "remove named snapshots of a host, and locks", _forget)
     forget.add_argument("host", metavar="HOST", help="no backup of it may be under way")
     forget.add_argument(
-        "snapshots", nargs="*", metavar="SNAPSHOT", help="begin of an id (default: locks only)"
+        "snapshots", nargs="*", metavar="SNAPSHOT", help="start of an id (default: locks only)"
     )
     repair = add_command(commands, "repair", "remove corrupt packs of hosts", _repair)
     repair.add_argument("hosts", nargs="*", metavar="HOST", help="of these hosts (default: all)")
@@ -146,7 +147,7 @@ def _run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     restic = Restic(settings)
     if not (settings.state / record.RUNS).exists() and restic.create():
-        # Later a missing repository is a loss that a person has to know of, and the run fails.
+        # After the first run a missing repository is a loss, and the run fails so that it is seen.
         report.note("created", f"created {settings.repository}", to=settings.repository)
     outcome = run.Run(settings, restic, report).run()
     for path, reason in sorted(outcome.failed.items()):
@@ -218,10 +219,10 @@ def _forget(options: argparse.Namespace) -> int:
 
     settings = load(options.config)
     _demand_pruned(settings, [options.host])
-    found = forget(settings, options.host, options.snapshots)
+    removed = forget(settings, options.host, options.snapshots)
     print(
-        f"{options.host}: removed {', '.join(one[:8] for one in found) or 'no snapshot'}, and the "
-        "locks that backups left; to look again: systemctl start hgfleet-backup-prune"
+        f"{options.host}: removed {', '.join(name[:8] for name in removed) or 'no snapshot'}, and "
+        "the locks that backups left; to look again: systemctl start hgfleet-backup-prune"
     )
     return 0
 
@@ -241,15 +242,16 @@ def _list(options: argparse.Namespace) -> int:
     from hgfleet.backup.restic.restic import Restic
 
     restic = Restic(load(options.config))
-    for one in restic.from_future():
-        print(f"{_line(one)}; LATER THAN THE CLOCK OF THIS HOST, counts as never made")
-    for one in restic.snapshots():
-        print(_line(one))
+    for snapshot in restic.from_future():
+        print(f"{_line(snapshot)}; LATER THAN THE CLOCK OF THIS HOST, counts as never made")
+    for snapshot in restic.snapshots():
+        print(_line(snapshot))
     return 0
 
 
-def _line(one: Snapshot) -> str:
-    return f"{one.id[:8]}  {one.time[:19]}  {','.join(one.tags)}  {' '.join(one.paths)}"
+def _line(snapshot: Snapshot) -> str:
+    tags, paths = ",".join(snapshot.tags), " ".join(snapshot.paths)
+    return f"{snapshot.id[:8]}  {snapshot.time[:19]}  {tags}  {paths}"
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -280,9 +282,9 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         from dataclasses import asdict
 
-        found = {row.path: asdict(row) for row in rows}
+        lost = {row.path: asdict(row) for row in rows}
         ended = stored_time.past(float(runs.get("ended") or 0), time.time()) or None
-        print(json.dumps({"format": 1, "mirrors": mirrors, "last_run": ended, "lost": found}))
+        print(json.dumps({"format": 1, "mirrors": mirrors, "last_run": ended, "lost": lost}))
     else:
         _table(settings, runs, mirrors, rows)
     return FAILED if any(row.reason for row in rows) or runs.get("failed") else 0
@@ -324,12 +326,12 @@ def _restore(options: argparse.Namespace) -> int:
     restic = Restic(settings)
     wanted = restore.Wanted(path, options.identity or identity.of(running))
     if at is None:
-        found = restore.restore(settings, restic, wanted, target)
+        restored = restore.restore(settings, restic, wanted, target)
     else:
-        found = restore.restore_at(settings, restic, wanted, target, at)
-    repo_restore.describe(found)
-    if found.folder != running and (running / ".hg").is_dir():
-        repo_restore.compare(settings, running, found, at)
+        restored = restore.restore_at(settings, restic, wanted, target, at)
+    repo_restore.describe(restored)
+    if restored.folder != running and (running / ".hg").is_dir():
+        repo_restore.compare(settings, running, restored, at)
     return 0
 
 
@@ -351,8 +353,8 @@ def _points(options: argparse.Namespace) -> int:
 
     settings = load(options.config)
     at = restore.moment(options.at) if options.at else None
-    for one in host.positions(settings, Restic(settings), at):
-        print(json.dumps(one, sort_keys=True))
+    for position in host.positions(settings, Restic(settings), at):
+        print(json.dumps(position, sort_keys=True))
     return 0
 
 
@@ -362,7 +364,7 @@ def _files(options: argparse.Namespace) -> int:
     from hgfleet.core.errors import HostError
 
     restic = Restic(load(options.config))
-    newest = next((one for one in restic.snapshots() if ALL in one.tags), None)
+    newest = next((snapshot for snapshot in restic.snapshots() if ALL in snapshot.tags), None)
     if newest is None:
         raise HostError("no backup of this host; `hgfleet backup run` makes one")
     restic.restore(newest.id, options.path, options.to)

@@ -1,7 +1,7 @@
 """Exposure of each repository: the pushes that would be lost if a host, site or bucket died. Pure.
 
-The backup that a drill has restored counts, for as long as that drill is recent: a later backup may
-fail to restore. A mirror counts if it has every push of this host.
+Only a backup that a recent drill has restored counts: a later backup may fail to restore. A mirror
+counts if it has every push of this host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """One repository. `host` and `site` are pushes that would be lost; None is all of them."""
+    """Exposure of a repository. `host` and `site` are pushes that would be lost; None is all."""
 
     path: str
     pushes: int
@@ -28,7 +28,7 @@ class Exposure:
     reason: str
     """Why the last backup does not count; empty if it does."""
     undrilled: int = 0
-    """Those of `site` that the last backup has, and that no drill has restored."""
+    """Pushes of `site` that are in the last backup, but that no drill has restored."""
 
 
 def of(
@@ -42,18 +42,18 @@ def of(
     drill_days: int,
     has_record: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> Exposure:
-    """Return what a repository with so many pushes would lose.
+    """Return the exposure of a repository with so many pushes.
 
     `has_record` says whether its push log has the record that a drill restored up to.
     """
     drill = drill_of(backup, drill)
     reason = _reason(backup, drill, now, drill_days)
     if drill and "push_hash" in drill and not has_record(drill):
-        # Numbers of pushes are compared below, and those of another log have other pushes.
+        # The numbers of pushes are compared below, and another log has other pushes under them.
         reason, drill = "its push log does not have the push that its last drill restored", None
     site, undrilled = None, 0
     if drill and backup and (not reason or "error" in drill) and "push_id" in drill:
-        # After a drill that failed, of the older backup that it could restore.
+        # A drill that failed names the last push of the older backup that it could restore.
         site = max(0, pushes - int(drill["push_id"]))
     if site is not None and not reason and backup is not None:
         undrilled = min(site, max(0, int(backup.get("push_id", 0)) - (pushes - site)))
@@ -63,7 +63,7 @@ def of(
 def drill_of(
     backup: Mapping[str, Any] | None, drill: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """Return the drill at a path if it is of the repository of the backup there."""
+    """Return the drill of a path if it restored the repository that is in the backup."""
     if drill and backup and drill.get("identity", "") not in ("", backup.get("identity", "")):
         return None
     return drill
@@ -91,7 +91,7 @@ def _reason(
 def complete_mirrors(state: Mapping[str, Any]) -> list[str]:
     """Return the hosts that have every push of this host, by the state file of replication."""
     if state.get("role") == "mirror":
-        # A mirror that has caught up may be behind for a moment, and with parked repositories.
+        # A mirror that has caught up may still be behind for a moment, or with parked repositories.
         is_behind = any(state.get(name) for name in ("behind", "waiting", "parked_repositories"))
         return ["the primary"] if state.get("caught_up") is True and not is_behind else []
     if state.get("waiting"):
@@ -105,6 +105,6 @@ def complete_mirrors(state: Mapping[str, Any]) -> list[str]:
     )
 
 
-def sentence(found: int | None) -> str:
+def sentence(pushes: int | None) -> str:
     """Return a number of pushes for a table."""
-    return "all" if found is None else str(found)
+    return "all" if pushes is None else str(pushes)

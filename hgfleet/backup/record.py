@@ -15,23 +15,23 @@ RUNS: Final = "runs.json"
 DRILLS: Final = "drills.json"
 PACKS: Final = "packs.json"
 PRUNES: Final = "prunes.json"
-"""On the host that prunes: checks of the packs of each host; what the last prune of each host found
-in the store, and why it was refused."""
+"""Only on the host that prunes: the checks of each host's packs; the snapshots that the last prune
+of each host left, and why a prune was refused."""
 
 Data = dict[str, Any]
 
 
 def load(folder: Path, name: str) -> Data:
-    """Read a record; a missing or damaged one is empty: the next run makes it again."""
+    """Read a record; a missing or damaged record is empty, and the next run makes it again."""
     try:
-        found = json.loads((folder / name).read_bytes())
+        data = json.loads((folder / name).read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def save(folder: Path, name: str, data: Data) -> None:
-    """Replace a record. One that root writes belongs to the user of the units, as the folder."""
+    """Replace a record. If root writes it, it belongs to the owner of the folder, as the others."""
     files.replace(folder / name, json.dumps(data, sort_keys=True) + "\n", mode=0o640)
     if os.geteuid() == 0:
         owner = folder.stat()

@@ -1,4 +1,4 @@
-"""One run: recovery points of all repositories, one restic backup, and a check of what it read."""
+"""Run of a backup: recovery points of all repositories, a restic backup, a check of the copies."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from hgfleet.core.report import Report
 
 ROUNDS: Final = 5
-"""How often a repository is read that was rewritten meanwhile; a push that moves data out of an
-index does so once in the life of a file."""
+"""How often a repository is read that is rewritten during the read. A push that moves data out of
+an index does so once in the life of a file."""
 
 ALL: Final = "all"
 PART: Final = "part"
 """Tags of a backup of the whole host, and of repositories that had to be read again."""
 
 PATHS: Final = "paths"
-"""Beside the recovery points: the identity of the repository at each path."""
+"""File in the folder of the recovery points: the identity of the repository at each path."""
 
 EXCLUDES: Final = (
     ".hg/cache",
@@ -48,13 +48,13 @@ EXCLUDES: Final = (
     ".restore.*",
     ".restored.*",
 )
-"""Caches, locks, files of transactions, and copies that restores make: none belongs to the state of
-a repository."""
+"""Caches, locks, files of transactions, and copies that restores make: they do not belong to the
+state of a repository."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The end of a run. `failed` has a reason for each repository or file without a backup."""
+    """Result of a run. `failed` has a reason for each repository or file without a backup."""
 
     snapshots: list[str] = field(default_factory=list)
     done: dict[str, Copied] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class Run:
         self._identities: dict[str, str] = {}
 
     def run(self) -> Outcome:
-        """Back up everything; the record of the run is kept. Raises HgfleetError of restic.
+        """Back up everything, and record the run. Raises HgfleetError of restic.
 
-        A host has one run at a time: a prune takes the locks of a run for left ones once a later
-        run has ended. Raises TemporaryError if another one is under way.
+        A host has one run at a time, because a prune takes the locks of a run for left over once a
+        later run has ended. Raises TemporaryError if another run is under way.
         """
         self._settings.points.mkdir(mode=0o750, parents=True, exist_ok=True)
         with files.open_folder(self._settings.state) as folder:
@@ -88,21 +88,21 @@ class Run:
         settings = self._settings
         started = time.time()
         declared = states.declared()
-        found = {}
+        controls = {}
         if states.has_repositories(declared, settings.parts):
-            found = dict(consistency.find(settings.repositories))
-        self._identities = identities_of(found)
-        self._forget(found)
+            controls = dict(consistency.find(settings.repositories))
+        self._identities = identities_of(controls)
+        self._forget(controls)
         named = json.dumps(self._identities, sort_keys=True) + "\n"
         files.replace(settings.points / PATHS, named, mode=0o640, durable=False)
         others = [path for path in states.paths(declared, settings.parts) if Path(path).exists()]
         outcome = Outcome()
-        wanted: Iterable[str] = found
+        wanted: Iterable[str] = controls
         for number in range(ROUNDS):
-            copied = self._prepare({path: found[path] for path in wanted}, outcome)
+            copied = self._prepare({path: controls[path] for path in wanted}, outcome)
             paths = [str(settings.repositories), *others] if number == 0 else []
             if number:
-                paths = [str(one.control) for one in copied]
+                paths = [str(copy.control) for copy in copied]
             paths.append(str(settings.points))
             result = self._backup(paths, PART if number else ALL)
             wanted = self._check(copied, result, outcome, is_last=number == ROUNDS - 1)
@@ -111,9 +111,9 @@ class Run:
         self._keep(started, outcome)
         return outcome
 
-    def _forget(self, found: Iterable[str]) -> None:
+    def _forget(self, paths: Iterable[str]) -> None:
         """Remove the points of repositories that are gone."""
-        kept = {PATHS, *(self._file(path).name for path in found)}
+        kept = {PATHS, *(self._file(path).name for path in paths)}
         for file in self._settings.points.iterdir():
             if file.name not in kept:
                 file.unlink()
@@ -121,20 +121,20 @@ class Run:
     def _file(self, path: str) -> Path:
         return self._settings.points / point_name(path, self._identities.get(path, ""))
 
-    def _prepare(self, found: dict[str, Path], outcome: Outcome) -> list[Copied]:
+    def _prepare(self, controls: dict[str, Path], outcome: Outcome) -> list[Copied]:
         copied = []
-        for path, control in sorted(found.items()):
+        for path, control in sorted(controls.items()):
             file = self._file(path)
             known = self._known.get(path, {}).get("signatures") if file.exists() else None
             try:
-                one = consistency.prepare(path, control, known)
+                copy = consistency.prepare(path, control, known)
             except HgfleetError as error:
                 outcome.failed[path] = str(error)
                 file.unlink(missing_ok=True)
                 continue
-            if one.point is not None:
-                files.replace(file, one.point.text(), mode=0o640, durable=False)
-            copied.append(one)
+            if copy.point is not None:
+                files.replace(file, copy.point.text(), mode=0o640, durable=False)
+            copied.append(copy)
         return copied
 
     def _backup(self, paths: Sequence[str], tag: str) -> Result:
@@ -151,19 +151,19 @@ class Run:
         outcome.added += result.added
         unread = unread_files(result.errors)
         again = []
-        for one in copied:
-            inside = f"{one.control}/"
+        for copy in copied:
+            inside = f"{copy.control}/"
             reason = next((text for path, text in unread.items() if path.startswith(inside)), None)
-            reason = one.problem() or reason
+            reason = copy.problem() or reason
             if reason is None:
-                outcome.done[one.path] = one
+                outcome.done[copy.path] = copy
                 continue
-            self._report.step("again", one.path, reason, reason=reason)
+            self._report.step("again", copy.path, reason, reason=reason)
             # An idle repository is captured in the next round.
-            self._known.pop(one.path, None)
+            self._known.pop(copy.path, None)
             if is_last:
-                outcome.failed[one.path] = f"{reason}, {ROUNDS} times; the next run tries again"
-            again.append(one.path)
+                outcome.failed[copy.path] = f"{reason}, {ROUNDS} times; the next run tries again"
+            again.append(copy.path)
         root = f"{self._settings.repositories}/"
         outcome.failed |= {p: text for p, text in unread.items() if not p.startswith(root)}
         return again
@@ -171,17 +171,17 @@ class Run:
     def _keep(self, started: float, outcome: Outcome) -> None:
         settings = self._settings
         kept: Data = {}
-        for path, one in outcome.done.items():
+        for path, copy in outcome.done.items():
             before = self._known.get(path, {})
-            point = one.point
+            point = copy.point
             kept[path] = {
                 "identity": self._identities.get(path, ""),
-                "signatures": one.signatures,
+                "signatures": copy.signatures,
                 "changesets": point.changesets if point else before.get("changesets", 0),
                 "push_id": point.push_id if point else before.get("push_id", 0),
                 "time": started,
             }
-        # The last backup of a repository that could not be read now stays what would be restored.
+        # A repository that could not be read now would be restored from its last backup.
         for path in outcome.failed.keys() & self._known.keys():
             known = self._known[path]
             if known.get("identity", "") in ("", self._identities.get(path, "")):
@@ -199,14 +199,14 @@ class Run:
         )
 
 
-def identities_of(found: Mapping[str, Path]) -> dict[str, str]:
-    """Return the identity of each repository, given its path and .hg, that no other one has.
+def identities_of(controls: Mapping[str, Path]) -> dict[str, str]:
+    """Return the identity of each repository, given its path and .hg; "" if it is taken.
 
-    Those of a copy that an operator made by hand have their points under their paths.
+    A copy that an operator made by hand has the same identity, so its point is under its path.
     """
     taken: set[str] = set()
     named = {}
-    for path, control in sorted(found.items()):
+    for path, control in sorted(controls.items()):
         own = identity.of(control.parent)
         named[path] = "" if own in taken else own
         taken.add(own)
@@ -216,7 +216,7 @@ def identities_of(found: Mapping[str, Path]) -> dict[str, str]:
 def point_name(path: str, identity: str = "") -> str:
     """Return the name of the file with a repository's recovery point.
 
-    A repository without identity is that of a release before.
+    An earlier release created repositories without an identity.
     """
     return f"{identity or files.file_name(path)}.json"
 
@@ -224,7 +224,7 @@ def point_name(path: str, identity: str = "") -> str:
 def unread_files(errors: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the files that restic could not read and that are still there.
 
-    Temporary files come and go. A missing revlog file is noticed by `rewritten`.
+    Temporary files come and go. `rewritten` notices a missing revlog file.
     """
     return {path: text for path, text in errors if path and Path(path).exists()}
 

@@ -1,7 +1,7 @@
-"""States of a site, and how each is backed up: `states.toml`, the one place that declares them.
+"""States of a site, and how each is backed up; only `states.toml` declares them.
 
-The table in docs/architecture.md is generated from it (`controller/checks/state_table.py`), and a
-run backs up the paths of those states that the parts of its host have.
+The table in docs/architecture.md is generated from this file (`controller/checks/state_table.py`),
+and a run backs up the paths of the states that the parts of its host have.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 FILE: Final = "states.toml"
 KINDS: Final = ("repositories", "files", "export", "controller", "none")
-"""Repositories with their recovery points; plain files; the output of a command that runs before;
+"""Repositories with their recovery points; plain files; the output of a command that runs first;
 files of the controller, which its operator backs up; nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One row of the table; `where` is the place in words, `paths` are those on a host."""
+    """A row of the table; `where` is the place in words, `paths` are the paths on a host."""
 
     name: str
     where: str
@@ -35,7 +35,7 @@ class State:
     rebuilt: str
     backup: str
     reason: str
-    """Why a state has no backup, or what its backup is."""
+    """Why a state has no backup, or how its backup is made."""
     parts: frozenset[str]
     paths: tuple[str, ...]
     exported: tuple[str, ...]
@@ -43,7 +43,7 @@ class State:
     owner: str
     """User that restored files are given to."""
     group: str
-    """Group of restored files; "-" for that of the owner."""
+    """Group of restored files; "-" for the owner's group."""
 
 
 def declared() -> tuple[State, ...]:
@@ -54,11 +54,11 @@ def declared() -> tuple[State, ...]:
 
 def parse(table: Table) -> tuple[State, ...]:
     """Take the states out of their file; each says how it is backed up, or why not."""
-    return tuple(_state(one) for one in table.tables("state", least=1))
+    return tuple(map(_state, table.tables("state", least=1)))
 
 
 def _state(table: Table) -> State:
-    found = State(
+    state = State(
         name=table.text("name"),
         where=table.text("where"),
         writer=table.text("writer"),
@@ -72,13 +72,13 @@ def _state(table: Table) -> State:
         owner=table.text("owner", "root"),
         group=table.text("group", "-"),
     )
-    if found.backup not in KINDS:
-        raise table.error("backup", found.backup, f"one of {', '.join(KINDS)}")
-    if found.backup == "none" and found.reason == "-":
-        raise table.error("reason", None, f"why the state {found.name} needs no backup")
-    if found.backup == "export" and not found.exported:
-        raise table.error("exported", None, f"the folder that the export of {found.name} is in")
-    return found
+    if state.backup not in KINDS:
+        raise table.error("backup", state.backup, f"one of {', '.join(KINDS)}")
+    if state.backup == "none" and state.reason == "-":
+        raise table.error("reason", None, f"why the state {state.name} needs no backup")
+    if state.backup == "export" and not state.exported:
+        raise table.error("exported", None, f"the folder that the export of {state.name} is in")
+    return state
 
 
 def paths(states: Iterable[State], parts: Collection[str]) -> list[str]:

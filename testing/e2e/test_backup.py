@@ -172,7 +172,7 @@ def test_a_backup_beside_pushes_restores_to_a_state_that_the_repository_had(
             node for node in pushes.nodes[before - 1 :] if node in heads.stdout
         ], f"{heads}\nis no state at or after the begin of the backup: {pushes.nodes}"
         # The diff of heads names the heads of the running repository.
-        assert f"+ {later[-1]}  a head of the running repository alone" in said.stdout
+        assert f"+ {later[-1]}  a head of the running repository only" in said.stdout
         assert "verified, from the backup of" in said.stdout
         assert f"later pushes: {LAST}" in said.stdout
         owner = primary.shell(f"stat -c %U:%G {folder} {folder}/.hg/store/00changelog.i")
@@ -218,7 +218,7 @@ def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
 
     said = primary.run("hgfleet", "repo", "restore", REPOSITORY, "--at", ended, "--in-place").ok()
 
-    assert f"+ {bad}  a head of the running repository alone" in said.stdout
+    assert f"+ {bad}  a head of the running repository only" in said.stdout
     assert "changesets added: 0, removed: 1" in said.stdout
     folder = said.stdout.partition(":")[0]
     assert primary.run("test", "-e", folder).code == 1
@@ -237,7 +237,7 @@ def test_a_repository_gets_an_earlier_state_back_and_mirrors_follow(
     primary.run("rm", "-r", again.partition(":")[0]).ok()
     assert "is no push but strip" in again
     assert "the copy misses: 0; " in again
-    assert f"+ {after}  a head of the running repository alone" in again
+    assert f"+ {after}  a head of the running repository only" in again
 
 
 def same_logs(cluster: Cluster) -> bool:

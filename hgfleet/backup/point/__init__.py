@@ -1,1 +1,1 @@
-"""Recovery points: the committed state of a repository, taken beside running pushes."""
+"""Recovery points: the committed state of a repository, captured while pushes run."""

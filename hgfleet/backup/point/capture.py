@@ -1,10 +1,10 @@
-"""Capture of a recovery point, beside running pushes and without a lock.
+"""Capture of a recovery point, while pushes run and without a lock.
 
 The files that define the state of a repository are few and small: the index of the changelog, the
 push log, the obsolescence markers, phases, bookmarks. They are read twice, with the journal of a
-running transaction, until both reads agree. Everything that the journal announces is taken as it
-was before the transaction: whether it runs, was killed or is about to end, its state is not
-committed.
+running transaction, until both reads agree. Every file that the journal names is taken as it was
+before the transaction: whether the transaction runs, was killed or is about to end, its state is
+not committed.
 
 All other files of the store are appended to. Their part of a state follows from the number of its
 changesets (`revlog_index.py`), so restic may read them later, while pushes go on.
@@ -32,7 +32,7 @@ APPENDED: Final = (PUSHLOG, "store/obsstore")
 REPLACED: Final = ("store/phaseroots", "store/bookmarks", "bookmarks")
 
 PATIENCE_SECONDS: Final = 20.0
-"""For two reads that agree. A push changes these files for some milliseconds at its end."""
+"""Time until two reads must agree. A push changes these files for some milliseconds at its end."""
 
 _PAUSE_SECONDS: Final = 0.005
 _MOST_PAUSE_SECONDS: Final = 0.5
@@ -47,7 +47,7 @@ Stamp = tuple[int, int, int] | None
 
 
 class _Look(NamedTuple):
-    """What one look at the journal and at the stamps of the files found."""
+    """The journal and the stamps of the files, as read at the same moment."""
 
     journal: transaction_journal.Journal | None
     stamps: tuple[Stamp, ...]
@@ -78,15 +78,15 @@ def capture(control: Path, path: str) -> Point:
 def _attempt(control: Path, path: str) -> Point:
     now = time.time()
     before = _look(control)
-    found = before.journal or transaction_journal.Journal({}, {})
-    if CHANGELOG in found.copies:
+    journal = before.journal or transaction_journal.Journal({}, {})
+    if CHANGELOG in journal.copies:
         raise _ChangingError("the index of the changelog is being replaced")
     index = _read(control, CHANGELOG) or b""
-    index = index[: found.sizes.get(CHANGELOG, len(index))]
+    index = index[: journal.sizes.get(CHANGELOG, len(index))]
     kept = revlog_index.keep(index, len(index) // revlog_index.SIZE + 1)
     replaced: dict[str, str | None] = {}
     for name in REPLACED:
-        place = found.copies.get(name, name)
+        place = journal.copies.get(name, name)
         content = None if place is None else _read(control, place)
         if place not in (None, name) and content is None:
             raise _ChangingError(f"the journal names {place}, which is missing")
@@ -94,7 +94,7 @@ def _attempt(control: Path, path: str) -> Point:
     sizes = {}
     for name in APPENDED:
         size = _size(control, name)
-        sizes[name] = min(size, found.sizes.get(name, size))
+        sizes[name] = min(size, journal.sizes.get(name, size))
     line = _last_line(control, sizes[PUSHLOG])
     after = _look(control)
     if not _agree(before, after):
@@ -117,22 +117,23 @@ def _attempt(control: Path, path: str) -> Point:
 def _look(control: Path) -> _Look:
     appended = _read(control, f"store/{transaction_journal.NAME}")
     replaced = _read(control, f"store/{transaction_journal.REPLACED}")
-    found = None
+    journal = None
     if appended is not None:
-        # A transaction removes the second file, then the first: in between it is committed or not.
+        # A transaction removes the second file, then the first. In between, it may be committed
+        # or not.
         if replaced is None:
             raise _ChangingError("a transaction is at its end")
-        found = transaction_journal.parse(appended, replaced)
-        if found is None:
+        journal = transaction_journal.parse(appended, replaced)
+        if journal is None:
             raise HostError(
                 f"{control}/store/{transaction_journal.NAME}: of another version of Mercurial"
             )
     stamps = tuple(_stamp(control, name) for name in (CHANGELOG, *APPENDED, *REPLACED))
-    return _Look(found, stamps)
+    return _Look(journal, stamps)
 
 
 def _agree(before: _Look, after: _Look) -> bool:
-    """Whether the state did not change: a transaction that runs may append to other files."""
+    """Whether the state is the same in both: a running transaction may append to other files."""
     if before.stamps != after.stamps or (before.journal is None) != (after.journal is None):
         return False
     if before.journal is None or after.journal is None:
@@ -146,19 +147,19 @@ def _agree(before: _Look, after: _Look) -> bool:
 
 def _stamp(control: Path, name: str) -> Stamp:
     try:
-        found = (control / name).lstat()
+        status = (control / name).lstat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _size(control: Path, name: str) -> int:
-    found = _stamp(control, name)
-    return found[1] if found else 0
+    stamp = _stamp(control, name)
+    return stamp[1] if stamp else 0
 
 
 def _read(control: Path, name: str) -> bytes | None:
-    """Read a file that the owner of the repository may have replaced by a link: it is not followed.
+    """Read a file, without following a link that the owner of the repository put in its place.
 
     A missing file is None.
     """
@@ -171,9 +172,9 @@ def _read(control: Path, name: str) -> bytes | None:
 
 
 def has_record(control: Path, end: int, record_hash: str) -> bool:
-    """Whether a repository's push log has the record of this hash, which ended at that byte.
+    """Whether a repository's push log has a record with this hash that ends at that byte.
 
-    A restored repository has other records of the same numbers. Raises HostError and OSError.
+    After a restore, other records may have the same numbers. Raises HostError and OSError.
     """
     try:
         line = _last_line(control, end)
@@ -191,15 +192,15 @@ def _last_line(control: Path, size: int) -> bytes:
         return b""
     descriptor = os.open(control / PUSHLOG, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        step, found = 64 * 1024, b""
-        while len(found) < min(size, _TAIL):
+        step, chunk = 64 * 1024, b""
+        while len(chunk) < min(size, _TAIL):
             start = max(0, size - step)
-            found = os.pread(descriptor, size - start, start)
-            if len(found) != size - start or not found.endswith(b"\n"):
+            chunk = os.pread(descriptor, size - start, start)
+            if len(chunk) != size - start or not chunk.endswith(b"\n"):
                 raise _ChangingError("its push log was cut")
-            begin = found.rfind(b"\n", 0, -1)
+            begin = chunk.rfind(b"\n", 0, -1)
             if begin >= 0 or start == 0:
-                return found[begin + 1 : -1]
+                return chunk[begin + 1 : -1]
             step *= 4
     finally:
         os.close(descriptor)

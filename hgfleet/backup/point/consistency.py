@@ -1,7 +1,7 @@
-"""A repository during a run: what changed since the last one, and whether its copy is consistent.
+"""A repository during a run: whether it changed since the last run, and whether its copy is sound.
 
-Idle repositories cost the stat of seven files. Of the others the revlog files are listed, and the
-recovery point is captured, before restic reads them.
+An idle repository costs the stat of seven files. For a changed repository, the revlog files are
+listed and the recovery point is captured before restic reads the files.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Signatures = list[Any]
 
 @dataclass(slots=True)
 class Copied:
-    """A repository whose files are being copied. An idle one has no point of its own."""
+    """A repository whose files are being copied. An idle repository has no new point."""
 
     path: str
     control: Path
     signatures: Signatures | None
-    """The fingerprint before, None if it had just changed."""
+    """The fingerprint before the copy; None if the repository had just changed."""
     point: Point | None = None
     files: rewritten.Files = field(default_factory=dict)
 
     def problem(self) -> str | None:
-        """Return why the copy may be inconsistent, None if it is not."""
+        """Return why the copy may be inconsistent; None if it is consistent."""
         if self.point is None:
-            # Its point is of an earlier run; now it lies before the push.
+            # Its point is of an earlier run, so a push since then is not in it.
             now = signatures(self.control)
             return None if now == self.signatures else "a push came while it was read"
-        found = rewritten.rewritten(self.files, rewritten.files(self.control / "store"))
-        if found:
-            return f"{os.path.relpath(found[0], self.control)} was rewritten while it was read"
+        changed = rewritten.rewritten(self.files, rewritten.files(self.control / "store"))
+        if changed:
+            return f"{os.path.relpath(changed[0], self.control)} was rewritten while it was read"
         try:
             later = list(log_file.entries(self.control / PUSHLOG, self.point.sizes[PUSHLOG]))
         except PushlogError:
@@ -56,16 +56,16 @@ class Copied:
 
 def signatures(control: Path) -> Signatures | None:
     """Return the fingerprint of a repository as JSON has it; None if it has just changed."""
-    found = fingerprint.read_repository(fingerprint.paths(control))
-    if not found.is_settled():
+    fingerprints = fingerprint.read_repository(fingerprint.paths(control))
+    if not fingerprints.is_settled():
         return None
-    return [list(one) if one else None for one in found.signatures]
+    return [list(signature) if signature else None for signature in fingerprints.signatures]
 
 
 def prepare(path: str, control: Path, known: Signatures | None) -> Copied:
-    """Capture a repository unless it is as it was at the fingerprint `known`. Raises HgfleetError.
+    """Capture a repository unless its fingerprint is still `known`. Raises HgfleetError.
 
-    The list of files comes first: a file that is replaced after the capture is in it.
+    The files are listed before the capture, so a file that is replaced after it is noticed.
     """
     now = signatures(control)
     if now is not None and now == known:
@@ -75,7 +75,7 @@ def prepare(path: str, control: Path, known: Signatures | None) -> Copied:
 
 
 def find(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield path and .hg of each repository on disk, registered or not."""
+    """Yield the path and the .hg of each repository on disk, registered or not."""
     folders = [(root, "")]
     while folders:
         folder, path = folders.pop()

@@ -16,7 +16,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One state of a repository. Files are named relative to `.hg`."""
+    """A committed state of a repository. Files are named relative to `.hg`."""
 
     path: str
     time: float
@@ -25,15 +25,15 @@ class Point:
     tip: str
     """Node of the last changeset; empty in an empty repository."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Size of each file that transactions append to and whose end is no revision (bytes)."""
+    """Size in bytes of each file that transactions append to and that is not a revlog."""
     replaced: Mapping[str, str | None] = field(default_factory=dict)
-    """Content of each file that transactions replace; None for a missing one."""
+    """Content of each file that transactions replace; None for a missing file."""
     push_id: int = 0
     push_hash: str = ""
     heads: str = ""
     """Digest of the heads after the last push (`pushlog.record.Heads`); empty without a log."""
     identity: str = ""
-    """Of the repository; empty in a backup of a release before."""
+    """Identity of the repository; empty in a backup that an earlier release made."""
 
     def text(self) -> str:
         """Return the content of the file that goes into the backup."""
@@ -41,7 +41,7 @@ class Point:
 
 
 def parse(text: str | bytes) -> Point:
-    """Read that file. Raises HostError."""
+    """Read the content of such a file. Raises HostError."""
     try:
         data: dict[str, Any] = json.loads(text)
         if data.pop("format") != FORMAT:

@@ -1,7 +1,7 @@
 """Repository of a recovery point, made from the copied files of its `.hg`.
 
-restic read the files after the recovery point was captured, so they may have more than its state:
-later pushes, and parts of a transaction that was running. All of that is cut off.
+restic read the files after the recovery point was captured, so they may hold more than its state:
+later pushes, and parts of a transaction that was running. All of this is cut off.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _FOLDERS: Final = ("store/data-s", "store/meta-s", "cache", "wcache", "storage-upgrade")
 _NAMES: Final = ("journal", "undo", "lock", "wlock", "00changelog.i.a", "00changelog.i.s")
-"""Files of transactions and locks; of the first two those that begin so."""
+"""Files of transactions and locks; the first two names are prefixes."""
 
 
 def rebuild(control: Path, point: Point) -> None:
     """Cut the files below a copied `.hg` to their state at the recovery point.
 
-    Raises HostError if the copy has less than that state, PushlogError if its log is another one.
+    Raises HostError if the copy has less than this state, PushlogError if it has another push log.
     """
     store = control / "store"
     _remove_transactions(control)
     changelog = control / CHANGELOG
     index = changelog.read_bytes() if changelog.exists() else b""
     kept = revlog_index.keep(index, point.changesets)
-    found = revlog_index.last_node(index, kept)
-    if kept.revisions != point.changesets or found != point.tip:
+    last = revlog_index.last_node(index, kept)
+    if kept.revisions != point.changesets or last != point.tip:
         raise HostError(
-            f"{point.path}: the copy has {kept.revisions} changesets up to {found[:12] or 'none'}, "
+            f"{point.path}: the copy has {kept.revisions} changesets up to {last[:12] or 'none'}, "
             f"expected {point.changesets} up to {point.tip[:12] or 'none'}; restore an older backup"
         )
     for path in indexes(store):
@@ -65,7 +65,7 @@ def indexes(store: Path) -> Iterator[Path]:
 
 
 def cut(path: Path, changesets: int) -> None:
-    """Cut a revlog to the revisions of the first changesets; remove one that has none.
+    """Cut a revlog to the revisions of the first changesets; remove it if none are left.
 
     Raises HostError if its data is missing.
     """
@@ -86,10 +86,10 @@ def cut(path: Path, changesets: int) -> None:
 
 
 def _truncate(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
-        raise HostError(f"{path}: got {found} bytes, expected {size}; restore an older backup")
-    if found > size:
+    current = path.stat().st_size if path.exists() else 0
+    if current < size:
+        raise HostError(f"{path}: got {current} bytes, expected {size}; restore an older backup")
+    if current > size:
         os.truncate(path, size)
 
 
@@ -103,7 +103,7 @@ def _remove_transactions(control: Path) -> None:
 
 
 def _list_files(store: Path) -> None:
-    """Take the files that the cut removed out of Mercurial's list of them (fncache)."""
+    """Remove the files that the cut removed from Mercurial's list of files (fncache)."""
     from mercurial import localrepo, ui, vfs
     from mercurial import store as store_names
 
@@ -127,13 +127,13 @@ def _list_files(store: Path) -> None:
 
 
 def check_log(log: Path, point: Point) -> None:
-    """Check that a push log is the chain of records that the recovery point ends. PushlogError."""
+    """Check that a push log is a chain that ends at the recovery point. Raises PushlogError."""
     last = None
     for last in chain.checked(log_file.entries(log)):  # noqa: B007
         pass
-    found = (last.record.id, last.hash) if last else (0, "")
-    if found != (point.push_id, point.push_hash):
+    end = (last.record.id, last.hash) if last else (0, "")
+    if end != (point.push_id, point.push_hash):
         raise PushlogError(
-            f"{point.path}: the push log ends with record {found[0]} ({found[1][:12]}), expected "
+            f"{point.path}: the push log ends with record {end[0]} ({end[1][:12]}), expected "
             f"{point.push_id} ({point.push_hash[:12]})"
         )

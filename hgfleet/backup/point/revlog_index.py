@@ -1,7 +1,7 @@
 """Index of a revlog: how much of it belongs to the first changesets of a repository. Pure.
 
 Each revision of a file or manifest names the changeset that brought it (its link revision). A
-transaction appends revisions of its own changesets alone, so the revisions of all changesets before
+transaction appends only revisions of its own changesets, so the revisions of all changesets before
 it are a prefix of the file. Format: `hg help internals.revlogs`, version 1.
 """
 
@@ -57,7 +57,7 @@ def is_inline(index: bytes) -> bool:
 def keep(index: bytes, changesets: int) -> Kept:
     """Return the part that the first changesets of a repository brought.
 
-    An entry that is not complete was being written, and belongs to a later changeset.
+    An incomplete entry was being written, so it belongs to a later changeset.
     """
     if is_inline(index):
         return _keep_inline(index, changesets)
@@ -85,8 +85,8 @@ def _keep_inline(index: bytes, changesets: int) -> Kept:
 
 def node(index: bytes, revision: int) -> str:
     """Return the hash of a revision of an index that is not inline, as text."""
-    found: bytes = _ENTRY.unpack_from(index, revision * SIZE)[7]
-    return found.hex()
+    hashed: bytes = _ENTRY.unpack_from(index, revision * SIZE)[7]
+    return hashed.hex()
 
 
 def last_node(index: bytes, kept: Kept) -> str:
@@ -98,8 +98,8 @@ def last_node(index: bytes, kept: Kept) -> str:
     place = end = 0
     while end < kept.index_bytes:
         place, end = end, end + SIZE + _ENTRY.unpack_from(index, end)[1]
-    found: bytes = _ENTRY.unpack_from(index, place)[7]
-    return found.hex()
+    hashed: bytes = _ENTRY.unpack_from(index, place)[7]
+    return hashed.hex()
 
 
 def changesets(index: bytes, kept: Kept) -> Iterator[Changeset]:

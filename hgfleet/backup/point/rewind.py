@@ -1,9 +1,9 @@
-"""Earlier state of a restored repository: the one after the last push up to a time.
+"""Earlier state of a restored repository: the state after the last push up to a time.
 
 A backup has the log of all pushes before it, and each record names the changes of its push. Pushes
-append: the recovery point of an earlier push is a shorter prefix of the same files, with the phases
-and bookmarks that later pushes moved put back. A removal of changesets (`strip`) rewrites the
-store, so no state before it can be reached from a backup after it.
+append, so the recovery point of an earlier push is a shorter prefix of the same files, once the
+phases and bookmarks that later pushes moved are put back. A removal of changesets (`strip`)
+rewrites the store, so a backup after the removal leads to no state before it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ PHASES: Final[Mapping[str, int]] = {
     "archived": 32,
     "internal": 96,
 }
-"""Numbers of core, as in the file of the phases."""
+"""Mercurial's numbers of the phases, as in the file `phaseroots`."""
 
 
 class UnreachableError(HostError):
-    """No backup after the time leads back to it."""
+    """No backup after the wanted time leads back to it."""
 
 
 def rewind(control: Path, point: Point, at: float) -> Point:
-    """Take a rebuilt repository, given its .hg, back to a time (seconds since 1970).
+    """Take a rebuilt repository, given its .hg, back to a time; return its new recovery point.
 
-    Return its new recovery point. Raises UnreachableError, and HostError for a damaged copy.
+    The time is in seconds since 1970. Raises UnreachableError, and HostError for a damaged copy.
     """
     last, undone = divided(log_file.entries(control / PUSHLOG), at)
     if last is None:
@@ -56,16 +56,16 @@ def rewind(control: Path, point: Point, at: float) -> Point:
         return point
     changelog = control / CHANGELOG
     index = changelog.read_bytes() if changelog.exists() else b""
-    found = earlier(point, last, undone, index)
-    if found.sizes[OBSSTORE] < point.sizes[OBSSTORE]:
-        markers = (control / OBSSTORE).read_bytes()[found.sizes[OBSSTORE] :]
+    before = earlier(point, last, undone, index)
+    if before.sizes[OBSSTORE] < point.sizes[OBSSTORE]:
+        markers = (control / OBSSTORE).read_bytes()[before.sizes[OBSSTORE] :]
         check_markers(point.path, markers, undone)
-    recovered.rebuild(control, found)
-    return found
+    recovered.rebuild(control, before)
+    return before
 
 
 def divided(entries: Iterable[Entry], at: float) -> tuple[Entry | None, list[Record]]:
-    """Divide a log into its last record up to a time, and the records after it. Pure."""
+    """Return the last record of a log up to a time, and all records after it. Pure."""
     last: Entry | None = None
     later: list[Record] = []
     for entry in entries:
@@ -85,7 +85,7 @@ def earlier(point: Point, last: Entry, undone: Sequence[Record], index: bytes) -
         if record.kind != "push":
             raise UnreachableError(
                 f"{point.path}: record {record.id}, which came after that time, is no push but "
-                f"{record.kind}; only a backup from before it has the changesets of then"
+                f"{record.kind}; only a backup from before that record has the changesets"
             )
     changesets = point.changesets - sum(len(record.changesets) for record in undone)
     kept = revlog_index.keep(index, changesets)
@@ -115,8 +115,8 @@ def earlier(point: Point, last: Entry, undone: Sequence[Record], index: bytes) -
 def phase_roots(text: str, history: Sequence[Changeset], undone: Sequence[Record]) -> str:
     """Return the content of `phaseroots` before the undone records. Pure.
 
-    `history` has the changesets of that state. A root is a changeset that has a higher phase than
-    each of its parents; the file has the roots that are not public.
+    `history` has the changesets of the state before. A root is a changeset whose phase is higher
+    than the phase of each parent; the file lists the roots that are not public.
     """
     roots: dict[str, int] = {}
     for line in text.splitlines():
@@ -129,40 +129,44 @@ def phase_roots(text: str, history: Sequence[Changeset], undone: Sequence[Record
         if old is not None
     }
     now: list[int] = []
-    for one in history:
-        now.append(max((roots.get(one.node, PUBLIC), *(now[above] for above in one.parents))))
-    then = [before.get(one.node, phase) for one, phase in zip(history, now, strict=True)]
+    for changeset in history:
+        now.append(
+            max((roots.get(changeset.node, PUBLIC), *(now[above] for above in changeset.parents)))
+        )
+    then = [
+        before.get(changeset.node, phase) for changeset, phase in zip(history, now, strict=True)
+    ]
     return "".join(
-        f"{phase} {one.node}\n"
-        for one, phase in zip(history, then, strict=True)
-        if phase > max((then[above] for above in one.parents), default=PUBLIC)
+        f"{phase} {changeset.node}\n"
+        for changeset, phase in zip(history, then, strict=True)
+        if phase > max((then[above] for above in changeset.parents), default=PUBLIC)
     )
 
 
 def bookmarks(text: str, undone: Sequence[Record]) -> str:
     """Return the content of the file of bookmarks before the undone records. Pure."""
-    found = {}
+    nodes = {}
     # A name may have any line separator but a line feed.
     for line in text.removesuffix("\n").split("\n") if text else ():
         node, _, name = line.partition(" ")
-        found[name] = node
+        nodes[name] = node
     for record in reversed(undone):
         for name, old, _ in record.bookmarks:
             if old is None:
-                found.pop(name, None)
+                nodes.pop(name, None)
             else:
-                found[name] = old
-    return "".join(f"{node} {name}\n" for name, node in sorted(found.items()))
+                nodes[name] = old
+    return "".join(f"{node} {name}\n" for name, node in sorted(nodes.items()))
 
 
 def check_markers(path: str, appended: bytes, undone: Sequence[Record]) -> None:
-    """Check that obsolescence markers that are cut off are those of the undone records. Pure.
+    """Check that the undone records brought the obsolescence markers that are cut off. Pure.
 
     Raises HostError.
     """
     named = [bytes.fromhex(marker) for record in undone for marker in record.markers]
     if len(appended) != sum(map(len, named)) or any(marker not in appended for marker in named):
         raise HostError(
-            f"{path}: the last {len(appended)} bytes of the obsolescence markers are not those of "
+            f"{path}: the last {len(appended)} bytes of the obsolescence markers do not come from "
             "the pushes after that time"
         )

@@ -1,8 +1,8 @@
 """Files of a store that were rewritten while restic read it.
 
 Pushes append. A `hg strip`, a storage upgrade and the move of a revlog's data out of its index
-(once in its life) rewrite files, and a copy that was read meanwhile is of no use. Such a repository
-is read again.
+(once in its life) rewrite files, and a copy that was read at the same time is of no use. Such a
+repository is read again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Files = dict[str, tuple[int, int]]
 
 
 def files(store: Path) -> Files:
-    """Return the revlog files of a store, without those that vanish meanwhile."""
-    found: Files = {}
+    """Return the revlog files of a store, except files that vanish during the listing."""
+    listed: Files = {}
     folders = [str(store)]
     while folders:
         try:
@@ -36,14 +36,14 @@ def files(store: Path) -> Files:
                         stat = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    found[entry.path] = stat.st_ino, stat.st_size
-    return found
+                    listed[entry.path] = stat.st_ino, stat.st_size
+    return listed
 
 
 def rewritten(before: Files, after: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the files that are gone, that are another file now, or that are shorter.
+    """Return the files that are gone, replaced by another file, or shorter.
 
-    An aborted push makes files shorter too; its repository is read once more for nothing.
+    An aborted push makes files shorter too; its repository is read again needlessly.
     """
     return sorted(
         path

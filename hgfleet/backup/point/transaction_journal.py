@@ -1,8 +1,8 @@
-"""Journal of a Mercurial transaction: what an abort restores. Pure.
+"""Journal of a Mercurial transaction: the state that an abort restores. Pure.
 
-`.hg/store/journal` names each file that the transaction appends to, with its size before.
-`.hg/store/journal.backupfiles` names each file that it replaces, with the copy of its content
-before (version 2 of the format, Mercurial 3.2 and later).
+`.hg/store/journal` names each file that the transaction appends to, with its former size.
+`.hg/store/journal.backupfiles` names each file that it replaces, with a copy of the former content
+(version 2 of the format, Mercurial 3.2 and later).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Journal(NamedTuple):
     """The state before a transaction. Names are relative to `.hg`."""
 
     sizes: Mapping[str, int]
-    """Size of an appended file before (bytes)."""
+    """Size of each appended file before the transaction (bytes)."""
     copies: Mapping[str, str | None]
-    """Copy of a replaced file; None for a file that did not exist."""
+    """Copy of each replaced file; None for a file that did not exist."""
 
 
 def parse(appended: bytes, replaced: bytes) -> Journal | None:
-    """Read both files; None if their lines are of another version of Mercurial.
+    """Read both files; None if another version of Mercurial wrote them.
 
-    A line without its line feed is being written; what it announces has not happened yet.
+    A line without its line feed is being written; the change that it names has not happened yet.
     """
     sizes: dict[str, int] = {}
     for line in appended.split(b"\n")[:-1]:

@@ -8,10 +8,10 @@ from typing import Final
 
 SCHEME: Final = "ssh://"
 
-EXPECTED: Final = "ssh://USER@HOST:PORT/FOLDER/NAME, without blanks and quotes, port 22 if without"
+EXPECTED: Final = "ssh://USER@HOST:PORT/FOLDER/NAME, no blanks or quotes, port 22 if none is named"
 
-# restic splits the command of ssh as a shell does, so no other character reaches it. Neither a name
-# of a host nor one of a user begins with a dash, which ssh would take for an option.
+# restic splits the command of ssh as a shell does, so no other character may reach it. The names of
+# hosts and users do not begin with a dash, which ssh would take for an option.
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _ADDRESS: Final = re.compile(
     rf"{SCHEME}(?P<user>[a-z_][a-z0-9_-]{{0,31}})@(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)"
@@ -36,8 +36,8 @@ def is_ssh(repository: str) -> bool:
 
 
 def parse(repository: str) -> SSHStore | None:
-    """Read an address `ssh://`; None if it is not one."""
-    found = _ADDRESS.fullmatch(repository)
-    if found is None or not 0 < (port := int(found["port"] or 22)) < 65536:
+    """Read an address `ssh://`; None if the text is no such address."""
+    match = _ADDRESS.fullmatch(repository)
+    if match is None or not 0 < (port := int(match["port"] or 22)) < 65536:
         return None
-    return SSHStore(found["user"], found["host"], port, found["folder"], found["name"])
+    return SSHStore(match["user"], match["host"], port, match["folder"], match["name"])

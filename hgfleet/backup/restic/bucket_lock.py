@@ -1,9 +1,9 @@
 """Object lock of the bucket of backups, and its pause for a prune.
 
-A bucket with a default retention refuses every account to replace or delete an object. For the time
-of a prune the retention is off, and a statement in the policy of the bucket refuses new objects of
-the hosts instead, so no host can replace one meanwhile. A bucket with versioning needs neither: a
-replaced object has its former version.
+A bucket with a default retention lets no account replace or delete an object. During a prune the
+retention is off. Instead, a statement in the policy of the bucket refuses new objects from the
+hosts, so no host can replace an object then. A bucket with versioning needs neither: it keeps the
+former version of a replaced object.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Policy = dict[str, Any]
 
 SID: Final = "NobodyWritesDuringAPrune"
 RETENTION: Final = {"Mode": "GOVERNANCE", "Years": 100}
-"""As the role `objectstore` sets it."""
+"""The retention that the role `objectstore` sets."""
 
 
 def closed(policy: Policy, pruner: str, bucket: str) -> Policy:
-    """Return the policy that refuses new objects of every account but the pruner's."""
+    """Return the policy that refuses new objects from every account but the pruner's."""
     writers = sorted(
         name
         for statement in opened(policy)["Statement"]
@@ -50,8 +50,9 @@ def closed(policy: Policy, pruner: str, bucket: str) -> Policy:
 
 
 def opened(policy: Policy) -> Policy:
-    """Return the policy as it is between prunes; a killed prune leaves the other one."""
-    return {**policy, "Statement": [one for one in policy["Statement"] if one.get("Sid") != SID]}
+    """Return the policy as it is between prunes; a killed prune leaves the policy of `closed`."""
+    kept = [statement for statement in policy["Statement"] if statement.get("Sid") != SID]
+    return {**policy, "Statement": kept}
 
 
 def _list(value: object) -> list[Any]:
@@ -85,7 +86,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def unlocked(self) -> Iterator[None]:
-        """Let objects be deleted, and no host create one. Raises UnavailableError."""
+        """Allow deletion of objects, and let no host create any. Raises UnavailableError."""
         if not self._has_lock():
             yield
             return
@@ -105,12 +106,12 @@ class Bucket:
         from botocore.exceptions import ClientError
 
         try:
-            found = self._client.get_object_lock_configuration(Bucket=self._name)
+            lock = self._client.get_object_lock_configuration(Bucket=self._name)
         except ClientError as error:
             if error.response["Error"]["Code"] == "ObjectLockConfigurationNotFoundError":
                 return False
             raise self._unavailable(error) from error
-        return bool(found["ObjectLockConfiguration"].get("ObjectLockEnabled") == "Enabled")
+        return bool(lock["ObjectLockConfiguration"].get("ObjectLockEnabled") == "Enabled")
 
     def _put_policy(self, policy: Policy) -> None:
         self._call("put_bucket_policy", Policy=json.dumps(policy))

@@ -1,7 +1,7 @@
-"""Which locks of restic are of backups that have ended. Pure.
+"""Which locks of restic belong to backups that have ended. Pure.
 
-The account of the hosts cannot delete in a bucket, so a backup leaves its locks: one from its
-begin, and one more for each 5 minutes that it took. restic refuses to prune beside any of them.
+The account of the hosts cannot delete in a bucket, so a backup leaves its locks: the first from its
+start, and another for every 5 minutes that it took. restic refuses to prune while any lock is left.
 Over SSH a backup removes its locks, unless it is killed.
 """
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 STALE: Final = timedelta(minutes=30)
-"""Age from which restic itself takes a lock for one of a dead process; a backup that cannot renew
-its lock ends itself before (22 minutes)."""
+"""Age from which restic itself takes the owner of a lock for dead. A backup that cannot renew its
+lock ends before that (22 minutes)."""
 
 
 def moment(text: str) -> datetime:
@@ -30,12 +30,12 @@ def running(
 ) -> list[str]:
     """Return the times of the locks whose backup may still run, given all snapshots of the host.
 
-    A host has one run at a time. So a lock from before the end of a backup is of that backup, or of
-    one before it. A snapshot from the future ends no backup: it would hide every lock. A lock from
-    the future is of none, or of a host whose clock is wrong; see `wrong`.
+    A host has one run at a time. So a lock from before the end of a backup belongs to that backup
+    or to an earlier backup. A snapshot from the future ends no backup: it would hide every lock. A
+    lock from the future belongs to no backup, or to a host whose clock is wrong; see `wrong`.
     """
-    past = (one for one in snapshots if not is_from_future(latest(one), now.timestamp()))
-    ended = max((_end(one) for one in past), default=None)
+    past = (shot for shot in snapshots if not is_from_future(latest(shot), now.timestamp()))
+    ended = max(map(_end, past), default=None)
     return sorted(
         str(lock["time"])
         for lock in locks
@@ -47,11 +47,11 @@ def running(
 def wrong(locks: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
     """Return the times of the locks that are later than the clock.
 
-    Such a lock would count as fresh for ever, so it neither delays a prune nor is it taken for left
-    over: the prune of its host is refused.
+    Such a lock would count as fresh for ever. So it does not delay the prune of its host, and it
+    does not count as left over: the prune is refused.
     """
     times = (str(lock["time"]) for lock in locks)
-    return sorted(one for one in times if is_from_future(seconds(one), now.timestamp()))
+    return sorted(taken for taken in times if is_from_future(seconds(taken), now.timestamp()))
 
 
 def _end(snapshot: Mapping[str, Any]) -> datetime:

@@ -1,7 +1,7 @@
-"""Check of the packs in the store of backups, a part each day, and the repair of corrupt ones.
+"""Check of the packs in the store of backups, a part each day, and repair of corrupt packs.
 
-A drill reads what the newest backups of its sample need. Packs of older backups are read by this
-check: each pack within `PARTS` days. It runs on the host that prunes, after the prune.
+A drill reads only the packs that the newest backups of its sample need. This check reads every
+pack within `PARTS` days. It runs on the host that prunes, after the prune.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class Checked:
     """The checks of the packs of a host."""
 
     time: float
-    """The last check; 0 before the first one."""
+    """Time of the last check; 0 before the first check."""
     oldest: float
-    """The earliest time at which a part was read, or from which it waits; 0 before any check."""
+    """The earliest time at which a part was read, or since which it waits; 0 before any check."""
     broken: int
     """Packs that are corrupt, and not repaired yet."""
     errors: int
-    """Errors that the last check found, in packs or beside them."""
+    """Errors that the last check found, in packs or elsewhere."""
 
 
 def checked(known: Data, now: float) -> Checked:
-    """Return the figures of a host's record. Pure. Raises ValueError for a damaged one."""
+    """Return the figures of a host's record. Pure. Raises ValueError for a damaged record."""
     try:
         last = past(float(known.get("time", 0)), now)
         since, read = past(float(known.get("since", last)), now), known.get("read", {})
         times = (float(read.get(str(part), since)) for part in range(1, PARTS + 1))
         return Checked(
             time=last,
-            oldest=min(past(one, now) for one in times),
+            oldest=min(past(when, now) for when in times),
             broken=len(known.get("broken", ())),
             errors=int(known.get("errors", 0)),
         )
@@ -62,18 +62,19 @@ def next_part(known: Data | None) -> int:
     return part % PARTS + 1 if isinstance(part, int) else 1
 
 
-def after(known: Data | None, part: int, found: Check, now: float) -> Data:
+def after(known: Data | None, part: int, result: Check, now: float) -> Data:
     """Return the record of a host after a check. Pure.
 
-    A corrupt pack stays in it until it is repaired: its part comes again in weeks. `read` has the
-    time at which each part was read, `since` that of the first check.
+    A corrupt pack stays in the record until it is repaired, because its part is only read again
+    weeks later. `read` has the time at which each part was read, `since` the time of the first
+    check.
     """
     known = known or {}
     return {
         "part": part,
         "time": now,
-        "broken": sorted({*known.get("broken", []), *found.packs}),
-        "errors": found.errors,
+        "broken": sorted({*known.get("broken", []), *result.packs}),
+        "errors": result.errors,
         "since": known.get("since", now),
         "read": {**known.get("read", {}), str(part): now},
     }
@@ -81,7 +82,7 @@ def after(known: Data | None, part: int, found: Check, now: float) -> Data:
 
 def corrupt(checks: Mapping[str, Data]) -> dict[str, list[str]]:
     """Return the corrupt packs of each host that has any. Pure."""
-    return {host: one["broken"] for host, one in sorted(checks.items()) if one.get("broken")}
+    return {host: known["broken"] for host, known in sorted(checks.items()) if known.get("broken")}
 
 
 def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]:
@@ -97,12 +98,12 @@ def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]
                 if host not in checks:
                     continue
                 raise HostError("no restic repository where the last check found one")
-            found = restic.check(part, PARTS)
+            result = restic.check(part, PARTS)
         except HgfleetError as error:
             report.step("check-failed", host, str(error), error=str(error))
             failed.append(host)
             continue
-        checks[host] = after(checks.get(host), part, found, time.time())
+        checks[host] = after(checks.get(host), part, result, time.time())
         record.save(settings.state, record.PACKS, checks)
         if broken := checks[host]["broken"]:
             text = (
@@ -110,13 +111,13 @@ def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]
                 f"backup repair {host}"
             )
             report.step("corrupt", host, text, packs=",".join(broken))
-        elif found.errors:
+        elif result.errors:
             text = (
-                f"{found.errors} errors, none in a pack; to take what is lost out of old backups, "
-                f"after a new one: hgfleet backup repair {host}"
+                f"{result.errors} errors, none in a pack; to remove lost data from old backups, "
+                f"once a new backup is made: hgfleet backup repair {host}"
             )
-            report.step("check-errors", host, text, errors=found.errors)
-        if broken or found.errors:
+            report.step("check-errors", host, text, errors=result.errors)
+        if broken or result.errors:
             failed.append(host)
             continue
         seconds = time.monotonic() - started
@@ -126,11 +127,11 @@ def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]
 
 
 def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str]:
-    """Repair the backups of hosts with errors; return those whose repair failed.
+    """Repair the backups of hosts with errors; return the hosts whose repair failed.
 
-    First corrupt packs are removed: the next backup of their host finds parts missing, and stores
-    them again. Parts that the host has no more are then taken out of the backups that miss them,
-    by another repair. Raises TemporaryError and UnavailableError.
+    The first repair removes corrupt packs: the next backup of the host notices that parts are
+    missing, and stores them again. A second repair removes parts that the host no longer has from
+    the backups that need them. Raises TemporaryError and UnavailableError.
     """
     checks = record.load(settings.state, record.PACKS)
     wanted = [host for host in hosts if is_wrong(checks.get(host, {}))]
@@ -146,13 +147,13 @@ def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str
                 if broken:
                     restic.repair_packs(broken, folder)
                     text = (
-                        f"{len(broken)} packs removed, copies in {folder}; to store what they had "
+                        f"{len(broken)} packs removed, copies in {folder}; to store their data "
                         f"again: systemctl start hgfleet-backup on {host}"
                     )
                 else:
                     restic.repair_snapshots()
                     prune.relearn(settings, host)
-                    text = "what is lost was taken out of old backups"
+                    text = "lost data was removed from old backups"
             except HgfleetError as error:
                 report.step("repair-failed", host, str(error), error=str(error))
                 failed.append(host)

@@ -1,8 +1,8 @@
-"""Prune: old backups of every host are removed, from a host and with an account of its own.
+"""Prune: removal of old backups of every host, by a separate host with its own account.
 
-A host that was taken over chooses the times of the snapshots and locks that it adds. So the host
-that prunes removes nothing of a host where a time cannot be right, and says so until a person has
-looked: `snapshot_times.py` has the reasons.
+An attacker on a host chooses the times of the snapshots and locks that the host adds. So the host
+that prunes removes nothing of a host where a time cannot be right, and reports it until a person
+has looked: `snapshot_times.py` has the reasons.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from hgfleet.core.report import Report
 
 PATIENCE_SECONDS: Final = 1800.0
-"""For the end of the backups under way; the lock of a killed one is stale after that time."""
+"""Wait for running backups to end; by then the lock of a killed backup is stale."""
 
 _PAUSE_SECONDS: Final = 20.0
 
 _LEAST_DIGITS: Final = 8
-"""Of the id of a snapshot, as messages name it."""
+"""Digits of the id of a snapshot, as messages name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the last prune of a host that was not refused found, and why the last one was."""
+    """The snapshots that the last successful prune of a host left, and a refusal since then."""
 
     time: float = 0.0
-    """By the clock of this host; 0 before the first."""
+    """Time of that prune by the clock of this host; 0 before the first prune."""
     snapshots: frozenset[str] = frozenset()
-    """The ids of all snapshots that it left."""
+    """The ids of all snapshots that the prune left."""
     refused: str = ""
     removed: int = 0
-    """How many it removed; not in the record."""
+    """Number of snapshots that the prune removed; not in the record."""
 
     def data(self) -> Data:
         """Return the record."""
@@ -56,11 +56,11 @@ class Look:
 
 
 def parse_look(data: object) -> Look:
-    """Read the record of a host; a missing or damaged one is that of a host without a prune."""
+    """Read the record of a host; a missing or damaged record stands for a host without a prune."""
     if not isinstance(data, dict):
         return Look()
     try:
-        snapshots = frozenset(str(one) for one in data["snapshots"])
+        snapshots = frozenset(map(str, data["snapshots"]))
         return Look(float(data["time"]), snapshots, str(data["refused"]))
     except (KeyError, TypeError, ValueError):
         return Look()
@@ -71,7 +71,7 @@ class RefusedError(HostError):
 
 
 def of_host(settings: Settings, host: str) -> Restic:
-    """Return the restic repository of a host, which is beside that of this host."""
+    """Return the restic repository of a host, which is next to this host's own."""
     store = settings.repository.rpartition("/")[0]
     return Restic(replace(settings, host=host, repository=f"{store}/{host}"))
 
@@ -79,7 +79,7 @@ def of_host(settings: Settings, host: str) -> Restic:
 def options(retention: Retention) -> list[str]:
     """Return the options of `restic forget`: the newest of each hour, day and month are kept.
 
-    Backups of a part of the repositories are a group of their own.
+    Backups of only some repositories form a separate group.
     """
     return [
         f"--keep-hourly={retention.hours}",
@@ -101,9 +101,8 @@ def prune(
 ) -> list[str]:
     """Prune the backups of these hosts; return the hosts whose prune failed or was refused.
 
-    Of the hosts in `accepted`, snapshots that were dated back count as genuine: a person has looked
-    at them. Raises TemporaryError if a backup is under way all the time, UnavailableError for the
-    store.
+    Backdated snapshots of the hosts in `accepted` count as genuine: a person has looked at them.
+    Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
     """
     failed = []
     looks = record.load(settings.state, record.PRUNES)
@@ -123,7 +122,7 @@ def prune(
                 failed.append(host)
                 look = replace(known, refused=str(error))
             except HgfleetError as error:
-                # It has not found the times right: a refusal stays.
+                # Only a prune that succeeds shows that the times are right: a refusal stays.
                 report.step("prune-failed", host, str(error), error=str(error))
                 failed.append(host)
                 continue
@@ -138,7 +137,7 @@ def prune(
 
 
 def _prune(restic: Restic, host: str, known: Look, retention: Retention) -> Look:
-    """Remove what the retention does not keep; return what is left.
+    """Remove the snapshots that the retention does not keep; return the snapshots that are left.
 
     Raises RefusedError, having changed nothing.
     """
@@ -148,14 +147,14 @@ def _prune(restic: Restic, host: str, known: Look, retention: Retention) -> Look
     if future := snapshot_times.from_future(snapshots, now):
         raise RefusedError(
             f"got {len(future)} snapshots later than the clock of this host "
-            f"({snapshot_times.named(future)}), expected none: they would push out genuine ones; "
-            f"nothing was removed. If the clock here is right, look who made them on {host}, then: "
-            f"hgfleet backup forget {host} {_ids(future)}"
+            f"({snapshot_times.named(future)}), expected none: genuine snapshots would go instead; "
+            f"nothing was removed. If the clock here is right, find out who made them on {host}, "
+            f"then: hgfleet backup forget {host} {_ids(future)}"
         )
     if old := snapshot_times.backdated(snapshots, known.snapshots, past(known.time, now)):
         raise RefusedError(
             f"got {len(old)} snapshots that came since the last prune and are dated before it "
-            f"({snapshot_times.named(old)}), expected none; nothing was removed. Look who made "
+            f"({snapshot_times.named(old)}), expected none; nothing was removed. Find out who made "
             f"them on {host}, then: hgfleet backup forget {host} {_ids(old)}, or, if they are "
             f"yours: hgfleet backup prune --accept {host}"
         )
@@ -164,22 +163,23 @@ def _prune(restic: Restic, host: str, known: Look, retention: Retention) -> Look
         raise RefusedError(
             f"restic would remove {len(needed)} snapshots that the retention needs by the clock "
             f"({snapshot_times.named(needed)}); nothing was removed. Other snapshots take their "
-            f"places: look at their times (hgfleet backup list on {host}), then: hgfleet backup "
-            f"forget {host} SNAPSHOT..."
+            f"places: look at the times of all (hgfleet backup list on {host}), then: hgfleet "
+            f"backup forget {host} SNAPSHOT..."
         )
-    removed = [str(one["id"]) for group in groups for one in group.remove]
+    removed = [str(snapshot["id"]) for group in groups for snapshot in group.remove]
     # By their ids: a snapshot that a host adds now does not change what is removed.
     restic.forget(removed)
-    kept = frozenset(str(one["id"]) for one in snapshots) - set(removed)
+    kept = frozenset(str(snapshot["id"]) for snapshot in snapshots) - set(removed)
     return Look(now, kept, removed=len(removed))
 
 
 def _demand_never(known: Look) -> None:
-    """Raise HostError for a host without a repository where an earlier prune found one."""
+    """Raise HostError if an earlier prune found the repository of a host that has none now."""
     if known.snapshots:
         raise HostError(
-            f"no restic repository, expected the one with {len(known.snapshots)} snapshots of "
-            "the last prune: the bucket or the folder of the host was deleted; find out who did it"
+            f"no restic repository, expected the repository with {len(known.snapshots)} snapshots "
+            "that the last prune left: the bucket or the folder of the host was deleted; find out "
+            "who deleted it"
         )
 
 
@@ -187,48 +187,48 @@ def _demand_right_locks(restic: Restic, host: str, now: float) -> None:
     if wrong := lock_removal.wrong(restic.locks(), datetime.fromtimestamp(now, UTC)):
         raise RefusedError(
             f"got {len(wrong)} locks later than the clock of this host ({wrong[0][:19]}), expected "
-            f"none; nothing was removed. Correct the clock of {host}, see that no backup of it is "
-            f"under way, then remove its locks: hgfleet backup forget {host}"
+            f"none; nothing was removed. Correct the clock of {host}, make sure that no backup of "
+            f"it is under way, then remove its locks: hgfleet backup forget {host}"
         )
 
 
 def _ids(snapshots: Iterable[Data]) -> str:
-    return " ".join(str(one["id"])[:_LEAST_DIGITS] for one in snapshots)
+    return " ".join(str(snapshot["id"])[:_LEAST_DIGITS] for snapshot in snapshots)
 
 
 def forget(settings: Settings, host: str, names: Sequence[str]) -> list[str]:
     """Remove the locks and the named snapshots of a host; return the ids that were removed.
 
-    Each name is the begin of the id of one snapshot. Raises UsageError, having removed nothing, and
-    as `at_rest` does.
+    Each name is the start of the id of exactly one snapshot. Raises UsageError, having removed
+    nothing, and the errors of `at_rest`.
     """
     with at_rest(settings, [host]) as stores:
         if host not in stores:
             raise HostError(f"{host}: no restic repository in the store")
-        found = chosen([str(one["id"]) for one in stores[host].all_snapshots()], names)
-        stores[host].forget(found)
-    return found
+        ids = chosen([str(snapshot["id"]) for snapshot in stores[host].all_snapshots()], names)
+        stores[host].forget(ids)
+    return ids
 
 
 def relearn(settings: Settings, host: str) -> None:
-    """Forget the snapshots of a host: a repair makes new ones of the same times."""
+    """Forget the recorded snapshots of a host: a repair replaces them, with the same times."""
     looks = record.load(settings.state, record.PRUNES)
     if looks.pop(host, None) is not None:
         record.save(settings.state, record.PRUNES, looks)
 
 
 def chosen(ids: Collection[str], names: Sequence[str]) -> list[str]:
-    """Return the ids that begin as the names do, one for each name. Pure. Raises UsageError."""
-    found = []
+    """Return the id that begins with each of the names. Pure. Raises UsageError."""
+    picked = []
     for name in names:
-        matching = [one for one in ids if one.startswith(name)]
+        matching = [known for known in ids if known.startswith(name)]
         if len(name) < _LEAST_DIGITS or len(matching) != 1:
             raise UsageError(
                 f"got {name!r}, expected {_LEAST_DIGITS} or more digits of the id of one snapshot; "
-                f"{len(matching)} begin so"
+                f"{len(matching)} ids begin so"
             )
-        found += matching
-    return found
+        picked += matching
+    return picked
 
 
 @contextlib.contextmanager
@@ -239,10 +239,10 @@ def at_rest(
     patience: float = PATIENCE_SECONDS,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[dict[str, Restic]]:
-    """Let no backup begin, and objects be deleted; yield the restic repositories of the hosts.
+    """Hold back backups and allow deletion; yield the restic repositories of the hosts.
 
-    Over SSH the key of this host may delete at any time, and restic's locks keep a backup and a
-    prune apart: the store lets each host remove its locks when a backup ends.
+    Over SSH the key of this host may delete at any time, and restic's locks keep backups and prunes
+    apart: the store lets each host remove its locks when a backup ends.
 
     Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
     """
@@ -254,7 +254,7 @@ def at_rest(
         return
     credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS
     with Bucket(settings, credentials).unlocked():
-        # No host can begin one now.
+        # No host can begin a backup now.
         _demand_idle(stores.items())
         yield stores
 
@@ -277,11 +277,11 @@ def _wait(
 def _demand_idle(stores: Iterable[tuple[str, Restic]]) -> None:
     now = datetime.now(UTC)
     for host, restic in stores:
-        # A lock that its backup removes is of one under way, whichever backup ended last.
+        # Where backups remove their locks, each lock belongs to a backup that is under way.
         ended = restic.raw_snapshots() if restic.keeps_locks else []
-        found = lock_removal.running(restic.locks(), ended, now)
-        if found:
+        running = lock_removal.running(restic.locks(), ended, now)
+        if running:
             raise TemporaryError(
-                f"{host}: a backup has been under way since {found[0]}; nothing was changed; "
+                f"{host}: a backup has been under way since {running[0]}; nothing was changed; "
                 "try again later, as the next prune does"
             )

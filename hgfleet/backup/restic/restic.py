@@ -1,13 +1,13 @@
 """restic: the program that encrypts, deduplicates and stores backups.
 
-The password and the keys of the store are files that restic reads itself: none is in a command
-line, in the environment or in a log.
+The password and the keys of the store are files that restic reads itself: they are in no command
+line, environment or log.
 
-A bucket may let a host create objects and neither delete nor replace them (object lock). Then the
+A bucket may let a host create objects, but neither delete nor replace them (object lock). Then the
 lock of a backup stays until the lock of the object ends, and restic ends a backup that takes longer
-than 22 minutes, because it cannot renew its lock. Uploaded data stays, and the next run goes on
-from there. A store over SSH lets a host delete and renew locks, and nothing else. Commands that
-only read take no lock.
+than 22 minutes, because it cannot renew its lock. Uploaded data stays, and the next run continues
+from there. A store over SSH lets a host delete and renew only locks. Commands that only read take
+no lock.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ MISSING: Final = 10
 """Exit code where there is no repository (restic 0.17 and later)."""
 
 NOT_IN_SNAPSHOT: Final = "not found in snapshot"
-"""restic's words for a path that a snapshot does not have; its exit code is that of any failure.
-With other words in a later release, a missing file is a failure too, which is heard."""
+"""restic's words for a path that a snapshot does not have; its exit code is the same for every
+failure. If a later release uses other words, a missing file counts as a failure, which shows."""
 
 MAX_ERROR: Final = 1000
-"""Characters of an error of restic that are repeated."""
+"""Characters of restic's error output that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One backup. `time` is as restic writes it, with a zone; `paths` are those that it was of."""
+    """A backup. `time` is as restic writes it, with a zone; `paths` are the paths backed up."""
 
     id: str
     time: str
@@ -66,7 +66,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a backup: the snapshot, bytes that were new, and files that were left out."""
+    """Result of a backup: the snapshot, bytes that were new, and files that were left out."""
 
     snapshot: str
     files: int
@@ -77,7 +77,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The end of a check: packs whose content is corrupt, and the number of all errors."""
+    """Result of a check: packs whose content is corrupt, and the number of all errors."""
 
     packs: tuple[str, ...]
     errors: int
@@ -90,7 +90,7 @@ class Restic:
         self._settings = settings
 
     def environment(self) -> dict[str, str]:
-        """Return the environment, in which secrets are names of files."""
+        """Return the environment, which holds names of files in place of secrets."""
         access = self._access(None)
         return {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -100,12 +100,12 @@ class Restic:
             "RESTIC_CACHE_DIR": str(self._cache()),
             "RESTIC_PROGRESS_FPS": "0.01",
             **access.environment,
-            # It compresses and encrypts on every processor otherwise, beside the pushes.
+            # Otherwise restic compresses and encrypts on every processor, which slows pushes.
             "GOMAXPROCS": "1",
         }
 
     def command(self, *arguments: str, log: Path | None = None) -> list[str]:
-        """Return the argv of restic with its options for the store; no secret is in it."""
+        """Return the argv of restic with its options for the store, without secrets."""
         return [str(self._settings.restic), *self._access(log).options, *arguments]
 
     def _access(self, log: Path | None) -> store.Access:
@@ -121,7 +121,7 @@ class Restic:
         return not address.is_ssh(self._settings.repository)
 
     def _cache(self) -> Path:
-        """Return the folder of the index. Root has another: the units could not write into its."""
+        """Return the folder of the index. Root has another, because the units cannot write it."""
         cache = self._settings.cache
         return cache.with_name(f"{cache.name}-root") if os.geteuid() == 0 else cache
 
@@ -144,7 +144,7 @@ class Restic:
     def _said(
         self, arguments: Sequence[str], text: Iterable[str] = (), folder: Path | str = "/"
     ) -> tuple[int, str, str]:
-        """Run restic; return exit code, output, and its errors with those of ssh."""
+        """Run restic; return exit code, output, and the errors of restic and of ssh."""
         with tempfile.TemporaryDirectory(prefix="hgfleet-restic-") as made:
             log = Path(made) / "ssh"
             done = self._run(self.command(*arguments, log=log), text, folder)
@@ -178,17 +178,17 @@ class Restic:
             ) from error
 
     def exists(self) -> bool:
-        """Whether the repository is there. Raises UnavailableError where that cannot be asked.
+        """Whether the repository is there. Raises UnavailableError if this cannot be found out.
 
-        A store that does not answer, a wrong password and a damaged repository are no answer:
-        nothing of them may pass for an empty store.
+        A store that does not answer, a wrong password or a damaged repository must not pass for an
+        empty store.
         """
         return self.run("--no-lock", "cat", "config", accepted=(0, MISSING))[0] == 0
 
     def create(self) -> bool:
-        """Create the repository unless it is there; say whether it was created.
+        """Create the repository unless it is there; return whether it was created.
 
-        Raises UnavailableError where it cannot be asked whether it is there.
+        Raises UnavailableError as `exists` does.
         """
         if self.exists():
             return False
@@ -208,12 +208,12 @@ class Restic:
     def snapshots(self) -> list[Snapshot]:
         """Return the backups of this host, the newest first.
 
-        Those that are later than the clock of this host count as never made: see `from_future`.
+        Backups that are later than the clock of this host count as never made: see `from_future`.
         """
         now = time.time()
         raw = self.raw_snapshots()
-        future = {one["id"] for one in snapshot_times.from_future(raw, now)}
-        return [one for one in _newest_first(raw) if one.id not in future]
+        future = {snapshot["id"] for snapshot in snapshot_times.from_future(raw, now)}
+        return [snapshot for snapshot in _newest_first(raw) if snapshot.id not in future]
 
     def from_future(self) -> list[Snapshot]:
         """Return the backups that are later than the clock of this host, the latest first."""
@@ -225,27 +225,27 @@ class Restic:
         return json.loads(out) or []
 
     def all_snapshots(self) -> list[dict[str, Any]]:
-        """Return every snapshot of the repository, of this host or said to be of another."""
+        """Return every snapshot of the repository, also any that claims to be of another host."""
         _, out = self.run("--no-lock", "snapshots", "--json")
         return json.loads(out) or []
 
     def locks(self) -> list[dict[str, Any]]:
         """Return the locks as restic stores them."""
         _, out = self.run("--no-lock", "list", "locks")
-        # One that is gone by now is of a backup that has ended.
+        # If a lock is gone by now, its backup has ended.
         accepted = (0,) if self.keeps_locks else (0, 1)
-        found = (
+        answers = (
             self.run("--no-lock", "cat", "lock", name, accepted=accepted) for name in out.split()
         )
-        return [json.loads(text) for code, text in found if code == 0]
+        return [json.loads(text) for code, text in answers if code == 0]
 
     def plan(self, options: Sequence[str]) -> list[Group]:
         """Return the snapshots that these options would keep and remove; nothing is changed."""
         _, out = self.run("--no-lock", "forget", "--dry-run", "--json", *options)
         return [
-            Group(tuple(one.get("keep") or ()), tuple(one.get("remove") or ()))
+            Group(tuple(group.get("keep") or ()), tuple(group.get("remove") or ()))
             # Without any snapshot restic prints nothing.
-            for one in json.loads(out or "[]") or []
+            for group in json.loads(out or "[]") or []
         ]
 
     def forget(self, snapshots: Sequence[str]) -> None:
@@ -258,13 +258,13 @@ class Restic:
             self.run("forget", "--prune", *self._patience(), *snapshots)
 
     def check(self, part: int, parts: int) -> Check:
-        """Check indexes and trees, and read one of so many parts of all packs."""
+        """Check indexes and trees, and read a part, of so many parts, of all packs."""
         options = [f"--read-data-subset={part}/{parts}", "--json"]
         _, out = self.run("--no-lock", "check", *options, accepted=(0, 1))
         return check_of(out.splitlines())
 
     def repair_packs(self, packs: Sequence[str], folder: Path) -> None:
-        """Remove packs after their good parts were stored again; copies go to the folder.
+        """Store the good parts of packs again, then remove the packs; copies go to the folder.
 
         The caller has made sure that no backup is under way.
         """
@@ -272,27 +272,27 @@ class Restic:
         self.run("repair", "packs", *self._patience(), *packs, folder=folder)
 
     def repair_snapshots(self) -> None:
-        """Take lost files out of the backups that miss them; see `repair_packs`."""
+        """Remove lost files from the backups that refer to them; see `repair_packs`."""
         self._unlock()
         self.run("repair", "snapshots", *self._patience(), "--forget")
 
     def _unlock(self) -> None:
         """Remove the locks that backups left.
 
-        Over SSH nothing but restic's locks keeps a backup from beginning now. So those of a backup
-        stay, and only stale ones of killed backups are removed.
+        Over SSH only restic's locks keep a backup from starting now. So the locks of a running
+        backup stay, and only stale locks of killed backups are removed.
         """
         self.run("unlock", *(["--remove-all"] if self.keeps_locks else []))
 
     def _patience(self) -> list[str]:
-        """Return the option to wait for a backup that has begun since; see `_unlock`."""
+        """Return the option to wait for a backup that has started since; see `_unlock`."""
         return [] if self.keeps_locks else [f"--retry-lock={LOCK_MINUTES}m"]
 
     def dump(self, snapshot: str, path: str) -> str | None:
         """Return the content of a file of a backup; None if the backup has no such file.
 
-        Raises UnavailableError where the backup cannot be read: it is damaged, or the store does
-        not answer.
+        Raises UnavailableError if the backup cannot be read: it is damaged, or the store does not
+        answer.
         """
         arguments = ("--no-lock", "dump", snapshot, path)
         code, out, said = self._said(arguments)
@@ -308,12 +308,17 @@ class Restic:
 
 
 def _newest_first(raw: Iterable[dict[str, Any]]) -> list[Snapshot]:
-    found = [
-        Snapshot(one["id"], one["time"], tuple(one["paths"]), tuple(one.get("tags") or ()))
-        for one in raw
+    snapshots = [
+        Snapshot(
+            snapshot["id"],
+            snapshot["time"],
+            tuple(snapshot["paths"]),
+            tuple(snapshot.get("tags") or ()),
+        )
+        for snapshot in raw
     ]
-    # By the moment: the texts have the zone of the host, which changes with the season.
-    return sorted(found, key=lambda one: (one.seconds, one.time), reverse=True)
+    # Compare moments: the texts have the zone of the host, which changes with the season.
+    return sorted(snapshots, key=lambda snapshot: (snapshot.seconds, snapshot.time), reverse=True)
 
 
 def _command(arguments: Sequence[str]) -> str:
@@ -355,4 +360,4 @@ def check_of(lines: Iterable[str]) -> Check:
             return Check(
                 tuple(message.get("broken_packs") or ()), int(message.get("num_errors", 0))
             )
-    raise UnavailableError("restic check ended without a summary; the next one tries again")
+    raise UnavailableError("restic check ended without a summary; the next check tries again")

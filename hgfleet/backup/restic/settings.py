@@ -33,7 +33,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a host backs up, to where, and how often its backups are restored."""
+    """Settings of a host: its states, the store of its backups, drills and prunes."""
 
     host: str
     repository: str
@@ -54,7 +54,7 @@ class Settings:
     known_hosts: Path = Path("/etc/hgfleet/backup-known-hosts")
     """Host keys of a store that is reached by SSH."""
     owner: str = "hg"
-    """User and group that restored repositories belong to, if root restores them."""
+    """User and group that own restored repositories, if root restores them."""
     sample: int = 5
     """Repositories that a drill restores."""
     drill_days: int = 35
@@ -65,7 +65,7 @@ class Settings:
 
     @property
     def points(self) -> Path:
-        """The recovery points of the last run, a file per repository; they are backed up."""
+        """Folder of the last run's recovery points, a file per repository; it is backed up."""
         return self.state / "points"
 
 
@@ -76,7 +76,7 @@ def load(path: Path) -> Settings:
 
 def parse(table: Table) -> Settings:
     """Take the settings out of their table."""
-    found = Settings(
+    settings = Settings(
         host=table.text("host"),
         repository=table.text("repository", expected="the address of a restic repository"),
         parts=frozenset(table.texts("parts")),
@@ -103,9 +103,11 @@ def parse(table: Table) -> Settings:
             months=table.integer("keep_months", Retention.months, least=0, most=100_000),
         ),
     )
-    if address.is_ssh(found.repository):
-        if address.parse(found.repository) is None:
-            raise table.error("repository", found.repository, address.EXPECTED)
-    elif "@" in found.repository.partition("//")[2].partition("/")[0]:
-        raise table.error("repository", found.repository.partition("@")[2], "no credentials in it")
-    return found
+    if address.is_ssh(settings.repository):
+        if address.parse(settings.repository) is None:
+            raise table.error("repository", settings.repository, address.EXPECTED)
+    elif "@" in settings.repository.partition("//")[2].partition("/")[0]:
+        raise table.error(
+            "repository", settings.repository.partition("@")[2], "no credentials in it"
+        )
+    return settings

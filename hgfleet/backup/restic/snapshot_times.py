@@ -1,14 +1,15 @@
 """Times of snapshots and locks, and how far the host that prunes believes them. Pure.
 
-The host that makes a backup writes its time, so a host that was taken over adds any. restic keeps
-the newest snapshots of a number of hours, days and months, and looks at no clock, so snapshots with
-chosen times push out genuine ones. The host that prunes believes its own clock and memory:
+The host that makes a backup writes its time, so an attacker on a host chooses any time. restic
+keeps the newest snapshots of a number of hours, days and months, without regard to any clock, so
+snapshots with chosen times displace genuine snapshots. The host that prunes believes only its own
+clock and records:
 
 - A snapshot or a lock that is later than the clock of the host that prunes is not genuine.
-- A snapshot that is new since the last look, and dated before it, was dated back.
+- A snapshot that is new since the last prune, and dated before it, is backdated.
 - The newest snapshot of each hour, day and month of the retention, counted from the clock, stays,
   also where restic would remove it. (restic counts hours in the zone of each snapshot, so snapshots
-  of one minute, with different zones, count as many hours.)
+  of the same minute, in different zones, count as many hours.)
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from hgfleet.backup.restic.settings import Retention
 
 CLOCK_TOLERANCE_SECONDS: Final = 600.0
-"""How far the clock of a host may be ahead of the clock of the host that looks at its backups."""
+"""How far the clock of a host may be ahead of the clock of the host that reads its backups."""
 
 BACKDATED_TOLERANCE_SECONDS: Final = 3600.0
-"""How long before a look a backup may have begun that ends after it: restic takes its time before
+"""How long before a prune a backup may have begun that ends after it: restic notes the time before
 it waits up to 10 minutes for the pruner, and clocks differ."""
 
 _HOUR: Final = 3600.0
@@ -41,7 +42,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Snapshots of one host with the same tags: those that restic would keep, and remove."""
+    """Snapshots of a host with the same tags: which restic would keep, and which remove."""
 
     keep: tuple[Raw, ...]
     remove: tuple[Raw, ...]
@@ -50,7 +51,7 @@ class Group:
 def seconds(text: str) -> float:
     """Read a time as restic writes it, in seconds since 1970; NaN for a text that is no time.
 
-    NaN is in the future for `stored_time`. Python has no year 0, nor has a genuine backup.
+    `stored_time` takes NaN for the future. Python has no year 0, but no genuine backup has it.
     """
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -59,7 +60,7 @@ def seconds(text: str) -> float:
 
 
 def latest(snapshot: Mapping[str, Any]) -> float:
-    """Return the latest time that a snapshot tells of itself; NaN where one of them is none."""
+    """Return the latest time in a snapshot; NaN if any of its times is invalid."""
     summary = snapshot.get("summary") or {}
     texts = [snapshot["time"]]
     texts += [summary[name] for name in ("backup_start", "backup_end") if summary.get(name)]
@@ -68,19 +69,19 @@ def latest(snapshot: Mapping[str, Any]) -> float:
 
 
 def is_from_future(when: float, now: float) -> bool:
-    """Whether a snapshot or lock is later than the clock of the host that looks."""
+    """Whether a snapshot or lock is later than the clock of the host that reads it."""
     return is_future(when, now, CLOCK_TOLERANCE_SECONDS)
 
 
 def from_future(snapshots: Iterable[Raw], now: float) -> list[Raw]:
     """Return the snapshots that are later than the clock."""
-    return [one for one in snapshots if is_from_future(latest(one), now)]
+    return [snapshot for snapshot in snapshots if is_from_future(latest(snapshot), now)]
 
 
 def backdated(snapshots: Iterable[Raw], known: Collection[str], looked: float) -> list[Raw]:
-    """Return the snapshots that the look at that time did not see and that are dated before it.
+    """Return the snapshots that came after the last look, and are dated before it.
 
-    `known` are the ids of all snapshots of that look; 0 is no look.
+    `known` are the ids of all snapshots at that look; a time of 0 means no look yet.
     """
     if not looked:
         return []
@@ -89,10 +90,11 @@ def backdated(snapshots: Iterable[Raw], known: Collection[str], looked: float) -
 
 
 def needed(groups: Iterable[Group], retention: Retention, now: float) -> list[Raw]:
-    """Return the snapshots that restic would remove and that the retention needs, by the clock.
+    """Return the snapshots that restic would remove, but the retention needs by the clock.
 
-    restic removes a snapshot of the last hours for a later one of its hour, and likewise for days
-    and months. An hour more is allowed, for the hour that comes twice when a zone changes.
+    restic removes a snapshot of the last hours if it keeps a later snapshot of the same hour, and
+    likewise for days and months. One more hour is allowed, because an hour comes twice when a zone
+    changes.
     """
     spans = (
         ((retention.hours - 1) * _HOUR, _HOUR),
@@ -100,22 +102,22 @@ def needed(groups: Iterable[Group], retention: Retention, now: float) -> list[Ra
         ((retention.days - 1) * _DAY - _HOUR, _DAY),
         ((retention.months - 1) * 28 * _DAY, 31 * _DAY),
     )
-    found = []
+    removed = []
     for group in groups:
-        kept = [seconds(one["time"]) for one in group.keep]
-        for one in group.remove:
-            when = seconds(one["time"])
+        kept = [seconds(snapshot["time"]) for snapshot in group.keep]
+        for snapshot in group.remove:
+            when = seconds(snapshot["time"])
             if any(
                 now - when < window
                 and not any(when <= other <= when + longest + _HOUR for other in kept)
                 for window, longest in spans
             ):
-                found.append(one)
-    return found
+                removed.append(snapshot)
+    return removed
 
 
 def named(snapshots: Collection[Raw], most: int = 5) -> str:
     """Return some snapshots for a message, with their ids and times."""
-    texts = [f"{one['id'][:8]} of {str(one['time'])[:19]}" for one in snapshots]
+    texts = [f"{snapshot['id'][:8]} of {str(snapshot['time'])[:19]}" for snapshot in snapshots]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

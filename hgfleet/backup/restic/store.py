@@ -1,10 +1,10 @@
 """How restic reaches the store of backups. Pure.
 
-`s3:https://HOST/BUCKET/NAME` is a folder of a bucket, `ssh://USER@HOST:PORT/FOLDER/NAME` one of a
-machine that is reached by SSH. The key of a host runs `rclone serve restic --stdio --append-only`
-there, a forced command of the store: restic speaks the protocol of its REST server to it, over
-stdin and stdout of ssh, and the command refuses to delete or replace a file. The key of the host
-that prunes is for SFTP, which can delete.
+`s3:https://HOST/BUCKET/NAME` is a folder of a bucket, `ssh://USER@HOST:PORT/FOLDER/NAME` a folder
+of a machine that is reached by SSH. The key of a host runs `rclone serve restic --stdio
+--append-only` there, as a forced command of the store. restic speaks the protocol of its REST
+server to this command, over stdin and stdout of ssh, and the command refuses to delete or replace a
+file. The key of the host that prunes is for SFTP, which can delete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS: Final = (
     "IdentitiesOnly=yes",
     "IdentityAgent=none",
     "ConnectTimeout=20",
-    # A store that went away ends the run after two minutes; its timer starts the next one.
+    # If the store goes away, the run ends after two minutes, and the timer starts the next run.
     "ServerAliveInterval=30",
     "ServerAliveCountMax=4",
 )
@@ -50,7 +50,7 @@ class Access:
 def access(settings: Settings, secrets: Mapping[str, Path], log: Path | None = None) -> Access:
     """Return how restic reaches the store; `secrets` has the files of the credentials by name.
 
-    ssh writes its messages to `log`: restic passes them on, and may end before it has.
+    ssh writes its messages to `log`: restic passes them on, but may end before it has.
     """
     if not address.is_ssh(settings.repository):
         return Access(
@@ -63,18 +63,18 @@ def access(settings: Settings, secrets: Mapping[str, Path], log: Path | None = N
             },
         )
     # `settings.load` has refused every other address.
-    found = address.parse(settings.repository)
-    assert found is not None, settings.repository
-    ssh = _ssh(settings, found, secrets[SSH_KEY])
+    store = address.parse(settings.repository)
+    assert store is not None, settings.repository
+    ssh = _ssh(settings, store, secrets[SSH_KEY])
     if log is not None:
         ssh += ["-E", str(log)]
     if settings.pruned:
-        command = shlex.join([*ssh, "-s", "--", found.host, "sftp"])
-        repository = f"sftp:{found.user}@{found.host}:{found.folder}/{found.name}"
+        command = shlex.join([*ssh, "-s", "--", store.host, "sftp"])
+        repository = f"sftp:{store.user}@{store.host}:{store.folder}/{store.name}"
         return Access(repository, ("-o", f"sftp.command={command}"), {})
     # restic appends `serve restic --stdio ...` and the name; the forced command takes no notice.
-    command = shlex.join([*ssh, "--", found.host])
-    return Access(f"rclone:{found.name}", ("-o", f"rclone.program={command}"), {})
+    command = shlex.join([*ssh, "--", store.host])
+    return Access(f"rclone:{store.name}", ("-o", f"rclone.program={command}"), {})
 
 
 def _ssh(settings: Settings, store: SSHStore, key: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Drill: a sample of repositories is restored to a sandbox, verified, compared and removed.
 
-A drill proves the newest backup of a repository, or it fails. Where the newest one cannot be
-restored, older ones are tried to say how much would be lost now; none of them makes the drill pass.
+A drill proves that the newest backup of a repository can be restored, or it fails. If it fails,
+older backups are tried only to show how much would be lost now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 TURN_DAYS: Final = 28
-"""In so many daily drills each repository has its turn, however many there are."""
+"""Within this number of daily drills each repository has its turn, however many there are."""
 
 
 def sample(
@@ -37,8 +37,9 @@ def sample(
 ) -> list[str]:
     """Choose the repositories of a drill, in their order. Pure.
 
-    First all whose last drill failed, each day until one succeeds. Then, in turn, those whose
-    backups were restored longest ago, or never; a time from the future is never.
+    All repositories whose last drill failed come first, each day until a drill succeeds. The
+    repositories follow whose backups were restored longest ago or never; a time from the future
+    counts as never.
     """
     size = max(least, math.ceil(len(backed_up) / TURN_DAYS))
 
@@ -51,10 +52,10 @@ def sample(
 
 
 def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[str]) -> list[str]:
-    """Restore the newest backup of each repository; return those whose restore failed.
+    """Restore the newest backup of each repository; return the repositories that failed.
 
-    Raises UnavailableError where the store does not answer: that proves nothing about a backup, and
-    the records of former drills stay.
+    Raises UnavailableError if the store does not answer: this proves nothing about a backup, so the
+    records of former drills stay.
     """
     sandbox = settings.state / "drill"
     known = record.load(settings.state, record.RUNS).get("repositories", {})
@@ -64,18 +65,18 @@ def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[st
         started = time.time()
         backup = known.get(path, {})
         identity = str(backup.get("identity", ""))
-        found: Data = {"time": started, "identity": identity}
+        result: Data = {"time": started, "identity": identity}
         attempt = _Attempt(settings, restic, restore.Wanted(path, identity), sandbox / path)
         shutil.rmtree(sandbox, ignore_errors=True)
         try:
             restored = attempt.newest(int(backup.get("push_id", 0)))
-            found |= _proven(restored)
+            result |= _proven(restored)
         except UnavailableError:
             raise
         except HgfleetError as error:
-            found |= {"error": str(error)}
+            result |= {"error": str(error)}
             if attempt.older is not None:
-                found |= _proven(attempt.older)
+                result |= _proven(attempt.older)
             failed.append(path)
             report.step("drill-failed", path, str(error), error=str(error))
         else:
@@ -90,7 +91,7 @@ def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[st
             )
         finally:
             shutil.rmtree(sandbox, ignore_errors=True)
-        drills[path] = found
+        drills[path] = result
         record.save(settings.state, record.DRILLS, drills)
     return failed
 
@@ -106,7 +107,7 @@ def _proven(restored: Restored) -> Data:
 
 
 class _Attempt:
-    """The drill of one repository; `older` is what an older backup than the newest restored."""
+    """The drill of a repository; if its newest backup fails, `older` is restored from another."""
 
     def __init__(
         self, settings: Settings, restic: Restic, wanted: restore.Wanted, target: Path
@@ -118,8 +119,8 @@ class _Attempt:
     def newest(self, expected: int) -> Restored:
         """Restore the newest backup, which has at least the push that the last run recorded.
 
-        Raises HostError with the reason, and with the newest older backup that was tried and could
-        be restored.
+        Raises HostError with the reason, and with the newest older backup that could be restored,
+        of the backups that were tried.
         """
         snapshots = self._restic.snapshots()
         attempts = restore.Attempts(self._settings, self._restic, self._wanted, self._target)
@@ -127,7 +128,7 @@ class _Attempt:
         if newest is None:
             attempts.end()
         snapshot, point = newest
-        # A backup that was passed over on the way to this one is newer than it.
+        # If a backup was passed over before this backup, it was newer.
         is_newest = not attempts.reasons
         restored = attempts.first([newest])
         if restored is not None and is_newest:
@@ -136,22 +137,22 @@ class _Attempt:
             self.older = restored
             raise HostError(
                 f"the newest backup in the store is of {snapshot.time[:19]} up to push "
-                f"{point.push_id}, expected one up to push {expected}, as the last run recorded: "
-                "backups are missing in the store"
+                f"{point.push_id}, expected a backup up to push {expected}, as the last run "
+                "recorded: backups are missing in the store"
             )
         reasons = list(attempts.reasons)
         self.older = restored or self._restorable(snapshots, snapshot)
         if self.older is None:
-            end = "no older one that was tried can be restored"
+            end = "no older backup that was tried can be restored"
         else:
             end = (
-                f"an older one can, of {self.older.snapshot.time[:19]} up to push "
+                f"an older backup can, of {self.older.snapshot.time[:19]} up to push "
                 f"{self.older.point.push_id}"
             )
         raise HostError(f"its newest backup cannot be restored: {'; '.join(reasons)}; {end}")
 
     def _restorable(self, snapshots: Sequence[Snapshot], newest: Snapshot) -> Restored | None:
-        """Return what an older backup restores; as few as possible are tried."""
+        """Restore an older backup; as few as possible are tried."""
         after = snapshots.index(newest) + 1
         control = str(self._settings.repositories / self._wanted.path / ".hg")
         older = list(restore.candidates(snapshots[after:], control))
@@ -160,9 +161,9 @@ class _Attempt:
 
 
 def spread(older: Sequence[Snapshot]) -> list[Snapshot]:
-    """Choose, of backups from the newest on, the first few and then ever fewer. Pure.
+    """Choose some of the older backups, newest first, with growing gaps. Pure.
 
-    A diagnosis restores some of a hundred backups at most: numbers 1, 2, 4, 8 and so on, and the
+    A diagnosis thus restores few of a hundred backups: numbers 1, 2, 4, 8 and so on, and the
     oldest.
     """
     places = [2**number - 1 for number in range(len(older).bit_length())]

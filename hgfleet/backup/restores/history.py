@@ -21,14 +21,14 @@ NULL: Final = "0" * 40
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Changesets and heads that only one of two histories has, in the order of that history."""
+    """Changesets and heads that are missing in one of two histories, in the order of the other."""
 
     missing: tuple[str, ...]
     """Changesets of the backup that the running repository does not have."""
     extra: tuple[str, ...]
     """Changesets of the running repository that the backup does not have."""
     roots: tuple[str, ...]
-    """Those of `extra` without a parent in it: a removal of them removes all."""
+    """Changesets of `extra` without a parent in `extra`: to remove them removes all."""
     missing_heads: tuple[str, ...]
     extra_heads: tuple[str, ...]
 
@@ -39,11 +39,11 @@ class Difference:
 
 def parse(lines: Iterable[str]) -> History:
     """Read lines of `{node} {p1node} {p2node}`."""
-    found: History = {}
+    parents_of: History = {}
     for line in lines:
         node, *parents = line.split()
-        found[node] = tuple(parent for parent in parents if parent != NULL)
-    return found
+        parents_of[node] = tuple(parent for parent in parents if parent != NULL)
+    return parents_of
 
 
 def heads(history: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -67,9 +67,9 @@ def difference(running: History, restored: History) -> Difference:
 
 
 def later(records: Iterable[Record], push_id: int, at: float | None) -> tuple[int, int]:
-    """Count the pushes after the backup's: those up to the time asked for, and those after it.
+    """Count the pushes that a backup misses: up to the wanted time, and after that time.
 
-    The first number is what the chosen backup misses of the state at that time (seconds since
+    The first number is how far the chosen backup is behind the state at that time (seconds since
     1970).
     """
     before = after = 0

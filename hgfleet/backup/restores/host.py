@@ -1,7 +1,7 @@
 """Restore of a whole host that has lost its disk: files first, then every repository.
 
-Everything is restored beside its place, and takes it when it is complete: a restore that fails
-leaves the former files.
+Each file and repository is restored next to its place, and moved there when it is complete: a
+restore that fails leaves the former files.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def restore_host(
 ) -> list[str]:
     """Restore files and repositories to their places; return the names that could not be restored.
 
-    A repository with changesets is left alone: this host has not lost it. One that cannot be
-    restored stays as it is. Raises HgfleetError if there is no backup.
+    A repository with changesets stays as it is: this host has not lost it. So does a repository
+    that cannot be restored. Raises HgfleetError if there is no backup.
     """
     snapshot, repositories, at = _chosen(settings, restic, at)
     failed = _restore_files(settings, restic, report, snapshot, states.declared())
@@ -49,9 +49,9 @@ def restore_host(
         place = settings.repositories / path
         try:
             if has_changesets(place):
-                report.step("kept", path, "has changesets, left as it is")
+                report.step("kept", path, "has changesets, stays as it is")
                 continue
-            found = restore_repository(settings, restic, path, at)
+            restored = restore_repository(settings, restic, path, at)
         except (HgfleetError, OSError) as error:
             report.step("failed", path, str(error), error=str(error))
             failed.append(path)
@@ -59,11 +59,12 @@ def restore_host(
             report.step(
                 "restored",
                 path,
-                f"{found.point.changesets} changesets up to push {found.point.push_id}, verified"
-                + "".join(f"; passed over: the backup of {one}" for one in found.passed_over),
-                changesets=found.point.changesets,
-                push=found.point.push_id,
-                passed_over=len(found.passed_over),
+                f"{restored.point.changesets} changesets up to push {restored.point.push_id}, "
+                "verified"
+                + "".join(f"; passed over: the backup of {why}" for why in restored.passed_over),
+                changesets=restored.point.changesets,
+                push=restored.point.push_id,
+                passed_over=len(restored.passed_over),
             )
     return failed
 
@@ -71,16 +72,16 @@ def restore_host(
 def restore_repository(
     settings: Settings, restic: Restic, path: str, at: float | None = None
 ) -> Restored:
-    """Restore a repository beside its place, and exchange it with the one without changesets there.
+    """Restore a repository next to its place, and exchange it with the empty repository there.
 
-    Raises HgfleetError or OSError, with the place as it was.
+    Raises HgfleetError or OSError, and then leaves the place as it was.
     """
     place = settings.repositories / path
     # Neither a run of the backup nor the service takes a hidden folder for a repository.
     beside = place.with_name(f".restored.{place.name}")
-    # Of a run that was killed.
+    # A killed run may have left it.
     shutil.rmtree(beside, ignore_errors=True)
-    found = restore.restore(settings, restic, restore.Wanted(path), beside, at)
+    restored = restore.restore(settings, restic, restore.Wanted(path), beside, at)
     try:
         if not os.path.lexists(place):
             beside.rename(place)
@@ -90,7 +91,7 @@ def restore_repository(
             rename_exchange(beside, place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return replace(found, folder=place)
+    return replace(restored, folder=place)
 
 
 def positions(
@@ -98,9 +99,9 @@ def positions(
 ) -> Iterator[dict[str, Any]]:
     """Yield the ends of the push logs that this host has after a restore.
 
-    Those of the backup, and those of repositories that are left alone. They have the form of
-    `hgfleet replication positions`, with which mirrors compare. Raises HgfleetError if there is no
-    backup.
+    These are the push logs of the backup, and of repositories that stay as they are. The form is
+    that of `hgfleet replication positions`, with which mirrors compare. Raises HgfleetError if
+    there is no backup.
     """
     snapshot, paths, _ = _chosen(settings, restic, at)
     kept = set()
@@ -110,10 +111,10 @@ def positions(
             named = identity.of(control.parent) or tip.repository
             kept.add(path)
             yield _position("this host", path, named, tip.id, tip.hash)
-    for one in _points(settings, restic, snapshot):
-        if one.path in paths and one.path not in kept:
-            where = f"the backup of {snapshot.time[:19]}"
-            yield _position(where, one.path, one.identity, one.push_id, one.push_hash)
+    where = f"the backup of {snapshot.time[:19]}"
+    for saved in _points(settings, restic, snapshot):
+        if saved.path in paths and saved.path not in kept:
+            yield _position(where, saved.path, saved.identity, saved.push_id, saved.push_hash)
 
 
 def _position(where: str, path: str, named: str, number: int, hashed: str) -> dict[str, Any]:
@@ -124,8 +125,8 @@ def _chosen(
     settings: Settings, restic: Restic, at: float | None
 ) -> tuple[Snapshot, list[str], float | None]:
     points = (
-        (one, _points(settings, restic, one))
-        for one in restore.candidates(restic.snapshots(), "", at)
+        (snapshot, _points(settings, restic, snapshot))
+        for snapshot in restore.candidates(restic.snapshots(), "", at)
     )
     chosen = choose(points, at)
     if chosen is None:
@@ -136,17 +137,17 @@ def _chosen(
 def choose(
     backups: Iterable[tuple[Snapshot, Sequence[Point]]], at: float | None
 ) -> tuple[Snapshot, list[str], float | None] | None:
-    """Choose the newest backup of a host, given all with their points from the newest on.
+    """Choose the newest backup of a host, given all backups with their points, newest first.
 
     A host that was deployed blank backs its empty repositories up before it is restored. Such
-    backups are passed over, for repositories too: the last value is the time that they begin
-    after. A host that never had a changeset is restored from its newest backup.
+    backups are passed over, for repositories too: they are all later than the time that is
+    returned last. A host that never had a changeset is restored from its newest backup.
     """
     newest = None
     limit = at
     for snapshot, points in backups:
-        found = snapshot, sorted(one.path for one in points), limit
-        if any(one.changesets for one in points):
+        found = snapshot, sorted(saved.path for saved in points), limit
+        if any(saved.changesets for saved in points):
             return found
         newest = newest or found
         limit = snapshot.seconds - _INSTANT_SECONDS
@@ -176,7 +177,7 @@ def _restore_files(
     snapshot: Snapshot,
     declared: Iterable[State],
 ) -> list[str]:
-    """Restore the files of the host's states in their places; return those that failed."""
+    """Restore the files of the host's states to their places; return the paths that failed."""
     failed = []
     for state in declared:
         for path in states.paths([state], settings.parts):
@@ -195,11 +196,11 @@ def _restore_files(
 def restore_files(
     restic: Restic, snapshot: Snapshot, place: Path, owner: str, group: str = "-"
 ) -> None:
-    """Restore a file or folder to its place, each file by a rename once all of them are restored.
+    """Restore a file or folder to its place, each file by a rename once all are restored.
 
-    Files that the backup does not have stay. Raises HgfleetError or OSError.
+    Files that are not in the backup stay. Raises HgfleetError or OSError.
     """
-    # In the file system of the place, so that each file is moved there in one step.
+    # In the file system of the place, so that a rename moves each file there.
     folder = place if place.is_mount() else place.parent
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".restore.", dir=folder) as name:
@@ -221,17 +222,17 @@ def obstacle(restored: Path, place: Path) -> str | None:
     if not is_folder or not place.is_dir():
         kind, other = ("a folder", "a file") if is_folder else ("a file", "a folder")
         return f"{place}: got {other}, expected {kind}, as in the backup; move it away"
-    found = (obstacle(one, place / one.name) for one in sorted(restored.iterdir()))
-    return next((one for one in found if one), None)
+    problems = (obstacle(entry, place / entry.name) for entry in sorted(restored.iterdir()))
+    return next(filter(None, problems), None)
 
 
 def move(restored: Path, place: Path) -> None:
-    """Move a restored file or folder to its place; a folder that is there gets missing entries."""
+    """Move a restored file or folder to its place; a folder there gets its missing entries."""
     if not place.is_dir() or not restored.is_dir() or restored.is_symlink():
         restored.replace(place)
         return
-    for one in sorted(restored.iterdir()):
-        move(one, place / one.name)
+    for entry in sorted(restored.iterdir()):
+        move(entry, place / entry.name)
     status = restored.stat()
     os.chown(place, status.st_uid, status.st_gid)
     shutil.copystat(restored, place)
@@ -240,9 +241,9 @@ def move(restored: Path, place: Path) -> None:
 def receiver(state: State, first: str) -> tuple[str, str]:
     """Return the user and the group of the restored files of a state.
 
-    The user `first`, who owns the repositories, is there before a restore; the role that creates
-    another one may come after it. The files are root's until then: systemd gives a
-    `StateDirectory=` to the user of its unit when the unit starts.
+    The user `first`, who owns the repositories, exists before a restore; a role may create other
+    users only after it. Until then their files belong to root: systemd gives a `StateDirectory=` to
+    the user of its unit when the unit starts.
     """
     try:
         pwd.getpwnam(state.owner)

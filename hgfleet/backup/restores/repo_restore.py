@@ -1,9 +1,10 @@
-"""`hgfleet repo restore PATH --at TIME`: a repository as of a time, beside the running one.
+"""`hgfleet repo restore PATH --at TIME`: a copy of a repository as of a time.
 
-Its state is the one after the last push up to that time, also between two backups.
+The copy has the state after the last push up to this time, also between two backups. It is placed
+next to the running repository.
 
 The copy is verified and compared with the running repository. `--in-place` then gives the running
-one the state of the copy.
+repository the state of the copy.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from hgfleet.registry.model.registry import Repository
 
 BESIDE: Final = ".restore"
-"""Folder of restored copies, below that of all repositories; nothing in it is served."""
+"""Folder of restored copies, below the folder of all repositories; nothing in it is served."""
 
 HEADS: Final = 20
-"""Heads that are listed of each side; the rest is counted."""
+"""Number of heads that are listed of each side; the rest is counted."""
 
 FAILED: Final = 71
 """Exit code: the running repository cannot be read."""
@@ -50,14 +51,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="the state after the last push up to this time, from a backup, beside the running "
-        "repository; such as 2026-11-24T14:30:05, or `now` for the newest backup",
+        help="restore a copy with the state after the last push up to this time, from a backup; "
+        "such as 2026-11-24T14:30:05, or `now` for the newest backup",
     )
     parser.add_argument(
         "--in-place",
         action="store_true",
-        help="then give the running repository the state of the copy; what it loses stays in "
-        ".hg/strip-backup",
+        help="then give the running repository the state of the copy; changesets that it loses "
+        "stay in .hg/strip-backup",
     )
     parser.add_argument(
         "--backup-config",
@@ -69,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(path: str, at: str, options: argparse.Namespace) -> int:
-    """Restore a repository beside the running one, compare, and take the copy if asked."""
+    """Restore a copy of a repository, compare both, and take the state of the copy if asked."""
     from hgfleet.backup.restic.restic import Restic
 
     settings = load(options.backup_config)
@@ -78,69 +79,70 @@ def run(path: str, at: str, options: argparse.Namespace) -> int:
     if in_place and not (running / ".hg").is_dir():
         raise UsageError(
             f"{path}: no such repository on this host, so nothing is replaced; `hgfleet backup "
-            f"restore {path} --to {running}` restores a lost one to its place"
+            f"restore {path} --to {running}` restores a lost repository to its place"
         )
     entry = _entry(path, options) if in_place else None
     wanted = restore.Wanted(path, identity.of(running) or _registered(path, options))
     moment = None if at == "now" else restore.moment(at)
     restic, copy = Restic(settings), beside(settings, path)
     if moment is None:
-        found = restore.restore(settings, restic, wanted, copy)
+        restored = restore.restore(settings, restic, wanted, copy)
     else:
-        found = restore.restore_at(settings, restic, wanted, copy, moment)
-    describe(found)
+        restored = restore.restore_at(settings, restic, wanted, copy, moment)
+    describe(restored)
     if not (running / ".hg").is_dir():
-        print(f"{path}: not on this host; to take the copy: mv {found.folder} {running}")
+        print(f"{path}: not on this host; to take the copy: mv {restored.folder} {running}")
         return 0
-    change = compare(settings, running, found, moment)
+    change = compare(settings, running, restored, moment)
     if change is None:
         print(f"to repair it: hgfleet integrity repair {path}")
     elif in_place:
-        return _take(settings, running, found, Path(options.hgrc), entry)
+        return _take(settings, running, restored, Path(options.hgrc), entry)
     elif change:
         print(f"to take this state: hgfleet repo restore {path} --at {at} --in-place")
-    print(f"to remove the copy: rm -r {found.folder}")
+    print(f"to remove the copy: rm -r {restored.folder}")
     return FAILED if change is None and in_place else 0
 
 
 def beside(settings: Settings, path: str) -> Path:
-    """Return the folder of a new copy; the folder of all copies is the owner's alone (I/O)."""
+    """Return the folder of a new copy; only the owner can open the folder of all copies (I/O)."""
     folder = settings.repositories / BESIDE
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     if os.geteuid() == 0:
         restore.give(folder, settings.owner, whole=False)
-    # A path has slashes: the copy is one folder, which its owner can remove.
+    # A path has slashes. Without them the copy is a single folder, which its owner can remove.
     return folder / f"{path.replace('/', '+')}@{datetime.now(UTC):%Y%m%dT%H%M%S}"
 
 
-def describe(found: Restored) -> None:
-    """Print where a copy is, and of which state."""
+def describe(restored: Restored) -> None:
+    """Print where a copy is, and which state it has."""
+    point = restored.point
     print(
-        f"{found.folder}: {found.point.changesets} changesets up to push {found.point.push_id}, "
-        f"verified, from the backup of {found.snapshot.time[:19]}"
-        + (f", of repository {found.point.identity}" if found.point.identity else "")
+        f"{restored.folder}: {point.changesets} changesets up to push {point.push_id}, verified, "
+        f"from the backup of {restored.snapshot.time[:19]}"
+        + (f", of repository {point.identity}" if point.identity else "")
     )
-    for reason in found.passed_over:
+    for reason in restored.passed_over:
         print(f"passed over: the backup of {reason}")
 
 
 def compare(
-    settings: Settings, running: Path, found: Restored, at: float | None = None
+    settings: Settings, running: Path, restored: Restored, at: float | None = None
 ) -> Difference | None:
-    """Print the heads that only one of both repositories has; return the difference.
+    """Print the heads that are not in both repositories; return the difference.
 
-    None where the running repository cannot be read.
+    Return None if the running repository cannot be read.
     """
     try:
         there = _history(settings, running)
         log = running / ".hg/store" / log_file.NAME
         records = (entry.record for entry in log_file.entries(log))
-        before, after = history.later(records, found.point.push_id, at)
+        before, after = history.later(records, restored.point.push_id, at)
     except HgfleetError as error:
         print(f"the running repository cannot be compared: {error}")
         return None
-    change = history.difference(there, _history(settings, found.folder))
+    change = history.difference(there, _history(settings, restored.folder))
     if at is not None:
         print(f"pushes up to that time that the copy misses: {before}; later pushes: {after}")
     for sign, side, nodes in (
@@ -148,12 +150,12 @@ def compare(
         ("+", "the running repository", change.extra_heads),
     ):
         for node in nodes[:HEADS]:
-            print(f"{sign} {node}  a head of {side} alone")
+            print(f"{sign} {node}  a head of {side} only")
         if len(nodes) > HEADS:
-            print(f"{sign} and {len(nodes) - HEADS} more heads of {side} alone")
+            print(f"{sign} and {len(nodes) - HEADS} more heads of {side} only")
     if change:
-        print(f"changesets of the backup alone: {len(change.missing)}")
-        print(f"changesets of the running repository alone: {len(change.extra)}")
+        print(f"changesets of the backup only: {len(change.missing)}")
+        print(f"changesets of the running repository only: {len(change.extra)}")
     else:
         print("the running repository has the same changesets")
     return change
@@ -166,40 +168,40 @@ def _history(settings: Settings, folder: Path) -> History:
 
 
 def _registered(path: str, options: argparse.Namespace) -> str:
-    """Return the identity of the repository that the registry has at a path, "" without one."""
+    """Return the identity of the repository that the registry has at a path; "" if it has none."""
     try:
         registry = user_repositories.load_effective(options.registry, options.dynamic)
     except RegistryError:
         return ""
-    found = registry.repositories.get(path)
-    return found.identity if found else ""
+    entry = registry.repositories.get(path)
+    return entry.identity if entry else ""
 
 
 def _entry(path: str, options: argparse.Namespace) -> Repository:
     """Return the entry of a repository in service. Raises UsageError."""
     registry = user_repositories.load_effective(options.registry, options.dynamic)
-    found = registry.repositories.get(path)
-    if found is None:
+    entry = registry.repositories.get(path)
+    if entry is None:
         raise UsageError(
             f"{path}: not in service, so nothing is replaced; `hgfleet repo restore {path}` brings "
-            "an archived one back"
+            "an archived repository back"
         )
-    return found
+    return entry
 
 
 def _take(
-    settings: Settings, running: Path, found: Restored, hgrc: Path, entry: Repository | None
+    settings: Settings, running: Path, restored: Restored, hgrc: Path, entry: Repository | None
 ) -> int:
     from hgfleet.backup.restores.in_place import take
 
     assert entry is not None
     owned_files.become(settings.owner)
-    change = take(running, found.folder, hgrc, operator(), settings_of(entry))
+    change = take(running, restored.folder, hgrc, operator(), settings_of(entry))
     print(
         f"{running}: has the state of the copy; changesets added: {len(change.missing)}, "
         f"removed: {len(change.extra)}"
         + (f", kept in {running}/.hg/strip-backup" if change.extra else "")
     )
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(found.folder)
+        shutil.rmtree(restored.folder)
     return 0

@@ -36,7 +36,7 @@ _OUTPUT: Final = 2000
 class Wanted(NamedTuple):
     """The repository that is restored: its path, and its identity.
 
-    Without an identity it is the one that had the path in the newest backup.
+    Without an identity it is the repository that had the path in the newest backup.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 class Restored:
     """A repository that was restored and verified. `heads` are nodes.
 
-    `passed_over` has the reason of each backup that was tried before.
+    `passed_over` has the reason for each backup that was tried before.
     """
 
     folder: Path
@@ -72,11 +72,11 @@ def candidates(
     snapshots: Sequence[Snapshot], control: str, upto: float | None = None
 ) -> Iterator[Snapshot]:
     """Yield the backups up to a time that may have a repository, given its .hg, newest first."""
-    for one in snapshots:
-        if upto is not None and one.seconds > upto:
+    for snapshot in snapshots:
+        if upto is not None and snapshot.seconds > upto:
             continue
-        if ALL in one.tags or control in one.paths:
-            yield one
+        if ALL in snapshot.tags or control in snapshot.paths:
+            yield snapshot
 
 
 def restore(
@@ -84,11 +84,12 @@ def restore(
 ) -> Restored:
     """Restore the newest backup up to a time into a folder that does not exist yet.
 
-    A backup that does not verify is passed over for the one before. Raises HgfleetError.
+    If a backup does not verify, the backup before it is tried. Raises HgfleetError.
     """
     attempts = Attempts(settings, restic, wanted, target)
-    found = [one for one in restic.snapshots() if upto is None or one.seconds <= upto]
-    return attempts.first(attempts.points(found)) or attempts.end()
+    snapshots = restic.snapshots()
+    earlier = [snapshot for snapshot in snapshots if upto is None or snapshot.seconds <= upto]
+    return attempts.first(attempts.points(earlier)) or attempts.end()
 
 
 def restore_at(
@@ -96,25 +97,26 @@ def restore_at(
 ) -> Restored:
     """Restore the state after the last push up to a time; otherwise like `restore`.
 
-    A backup after that time has the pushes up to it. Where none leads back to it, the newest backup
-    up to it is restored.
+    A backup after that time has all pushes up to it. If no such backup leads back to the time, the
+    newest backup up to the time is restored.
     """
     attempts = Attempts(settings, restic, wanted, target)
-    found = restic.snapshots()
-    attempts.choose(found)
-    later = [one for one in reversed(found) if one.seconds > at]
+    snapshots = restic.snapshots()
+    attempts.choose(snapshots)
+    later = [snapshot for snapshot in reversed(snapshots) if snapshot.seconds > at]
+    earlier = [snapshot for snapshot in snapshots if snapshot.seconds <= at]
     return (
         attempts.first(surest(attempts.points(later), at), at)
-        or attempts.first(attempts.points(one for one in found if one.seconds <= at))
+        or attempts.first(attempts.points(earlier))
         or attempts.end()
     )
 
 
 def surest(later: Iterable[tuple[Snapshot, Point]], at: float) -> Iterator[tuple[Snapshot, Point]]:
-    """Order the backups after a time, given the oldest first. Pure.
+    """Order the backups after a time, which come oldest first, by how sure they are. Pure.
 
-    The first of them may have been begun before that time, and then misses pushes that came in
-    between. The next one was begun after it.
+    The oldest backup may have begun before that time, and then misses the pushes in between. The
+    next backup began after it.
     """
     begun_before = []
     for number, (snapshot, point) in enumerate(later):
@@ -128,8 +130,8 @@ def surest(later: Iterable[tuple[Snapshot, Point]], at: float) -> Iterator[tuple
 class Attempts:
     """Attempts to restore a repository; `reasons` has the failure of each backup that was tried.
 
-    A backup that cannot be read is such a failure as long as the store answers; UnavailableError is
-    raised where it does not.
+    A backup that cannot be read counts as a failure as long as the store answers. If the store does
+    not answer, UnavailableError is raised.
     """
 
     def __init__(self, settings: Settings, restic: Restic, wanted: Wanted, target: Path) -> None:
@@ -141,7 +143,7 @@ class Attempts:
         self.reasons: list[str] = []
 
     def choose(self, snapshots: Iterable[Snapshot]) -> None:
-        """Take, where no identity is wanted, the repository that had the path last."""
+        """If no identity is wanted, choose the repository that had the path last."""
         for snapshot in snapshots:
             if self._identity:
                 return
@@ -153,7 +155,7 @@ class Attempts:
             self._identity = identity_at(self._path, text or "")
 
     def points(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Point]]:
-        """Yield the backups that have the repository, with its recovery point, read when due."""
+        """Yield the backups that have the repository, each with its recovery point, one by one."""
         for snapshot in snapshots:
             try:
                 self.choose([snapshot])
@@ -161,21 +163,21 @@ class Attempts:
                 text = text or self._text(snapshot, "")
                 if text is None:
                     continue
-                found = points.parse(text)
+                point = points.parse(text)
             except UnavailableError as error:
                 self._pass_over(snapshot, error)
                 continue
             except HostError as error:
                 self.reasons.append(f"{snapshot.time}: {error}")
                 continue
-            control = str(self._settings.repositories / found.path / ".hg")
-            if problem := another(found.identity, self._identity):
+            control = str(self._settings.repositories / point.path / ".hg")
+            if problem := another(point.identity, self._identity):
                 self.reasons.append(f"{snapshot.time}: {problem}")
             elif ALL in snapshot.tags or control in snapshot.paths:
-                yield snapshot, found
+                yield snapshot, point
 
     def _pass_over(self, snapshot: Snapshot, error: UnavailableError) -> None:
-        """Note that a backup cannot be read; raises UnavailableError if the store is away."""
+        """Record that a backup cannot be read; raise UnavailableError if the store is away."""
         self._demand_answer(error)
         self.reasons.append(f"{snapshot.time}: {error}")
 
@@ -190,12 +192,14 @@ class Attempts:
     def first(
         self, chosen: Iterable[tuple[Snapshot, Point]], at: float | None = None
     ) -> Restored | None:
-        """Restore the first backup that can be, taken back to a time if one is given."""
+        """Restore the first backup that works, and take it back to the time if it is given."""
         for snapshot, point in chosen:
             try:
-                # Of a release before: its push log says which repository it is.
+                # An earlier release named no identity: the push log says which repository it is.
                 wanted = replace(point, identity=point.identity or self._identity)
-                found = _restore(self._settings, self._restic, snapshot, wanted, self._target, at)
+                restored = _restore(
+                    self._settings, self._restic, snapshot, wanted, self._target, at
+                )
             except UnavailableError as error:
                 self._pass_over(snapshot, error)
             except rewind.UnreachableError as error:
@@ -205,16 +209,16 @@ class Attempts:
             except (HgfleetError, OSError) as error:
                 self.reasons.append(f"{snapshot.time}: {error}")
             else:
-                return replace(found, passed_over=tuple(self.reasons))
+                return replace(restored, passed_over=tuple(self.reasons))
         return None
 
     def end(self) -> NoReturn:
-        """Raise HostError with the reason of each backup."""
+        """Raise HostError with the reason for each backup."""
         if self.reasons:
             raise HostError(f"{self._path}: no backup can be restored: {'; '.join(self.reasons)}")
         raise HostError(
-            f"{self._path}: no backup has it, or none up to the time if one was given; `hgfleet "
-            "backup list` shows the backups, and `hgfleet backup status` the repositories"
+            f"{self._path}: no backup has it, or no backup up to the given time; `hgfleet backup "
+            "list` shows the backups, and `hgfleet backup status` the repositories"
         )
 
 
@@ -228,7 +232,7 @@ def _restore(
 ) -> Restored:
     control = settings.repositories / point.path / ".hg"
     make_folders(target.parent, settings.owner)
-    # In the same folder, so that the end is a rename.
+    # In the same folder, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=".restore.", dir=target.parent) as name:
         restic.restore(snapshot.id, str(control), Path(name))
         found = Path(name + str(control)).parent
@@ -241,8 +245,8 @@ def _restore(
         digest = Heads.digest_of(heads)
         if point.push_id and digest != point.heads:
             raise HostError(
-                f"{point.path}: the heads have the digest {digest[:12]}, expected that of push "
-                f"{point.push_id}, {point.heads[:12]}"
+                f"{point.path}: the heads have the digest {digest[:12]}, expected "
+                f"{point.heads[:12]}, the digest of push {point.push_id}"
             )
         if os.geteuid() == 0:
             give(found, settings.owner)
@@ -251,7 +255,7 @@ def _restore(
 
 
 def _identify(folder: Path, point: Point) -> None:
-    """Check that a restored repository is the one of the point, and give it its file.
+    """Check that a restored repository has the identity of the point, and write its file.
 
     Raises HostError.
     """
@@ -261,7 +265,7 @@ def _identify(folder: Path, point: Point) -> None:
         raise HostError(problem)
     if expected and not found and point.changesets:
         raise HostError(
-            f"it does not say whether it is of repository {expected}; `hgfleet backup "
+            f"it does not say whether it is repository {expected}; `hgfleet backup "
             f"restore-files /srv/hg/repos/{point.path} --to FOLDER` restores its files"
         )
     if expected and not named:
@@ -283,21 +287,21 @@ def target_problem(target: Path | None, place: Path, root: Path) -> str | None:
 
 
 def identity_at(path: str, text: str) -> str:
-    """Return the identity of the repository that a backup has at a path; "" without one. Pure."""
+    """Return the identity of the repository at a path in a backup; "" if it has none. Pure."""
     try:
-        found = json.loads(text)[path]
+        named = json.loads(text)[path]
     except (ValueError, KeyError, TypeError):
         return ""
-    return found if identity.is_identity(found) else ""
+    return named if identity.is_identity(named) else ""
 
 
 def another(found: str, wanted: str) -> str | None:
-    """Return why a backup is that of another repository; None if it may be the one. Pure."""
+    """Return why a backup has another repository; None if it may have the wanted one. Pure."""
     if not found or not wanted or found == wanted:
         return None
     return (
-        f"it has repository {found}, which had this path before, and {wanted} is wanted; "
-        f"`hgfleet backup restore PATH --identity {found}` restores it beside"
+        f"it has repository {found}, which had this path before, expected {wanted}; "
+        f"`hgfleet backup restore PATH --identity {found}` restores a copy of the former"
     )
 
 
@@ -319,32 +323,32 @@ def hg(settings: Settings, folder: Path, *arguments: str) -> str:
 
 
 def verify(settings: Settings, folder: Path) -> None:
-    """Have hg verify a repository. Raises HostError."""
+    """Verify a repository with `hg verify`. Raises HostError."""
     hg(settings, folder, "verify", "--quiet")
 
 
 def heads_of(settings: Settings, folder: Path) -> tuple[str, ...]:
-    """Return the heads of a repository, those of hidden changesets included."""
+    """Return the heads of a repository, hidden heads included."""
     out = hg(settings, folder, "log", "--hidden", "-r", "heads(all())", "-T", "{node}\n")
     return tuple(sorted(out.split()))
 
 
 def make_folders(folder: Path, owner: str) -> None:
-    """Make a folder and those above it; root gives new ones to the owner of the repositories.
+    """Make a folder and its parents; root gives new folders to the owner of the repositories.
 
-    People create repositories beside the restored ones.
+    People create other repositories in these folders.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for one in missing if os.geteuid() == 0 else ():
-        give(one, owner, whole=False)
-        one.chmod(DIRECTORY_MODE)
+    for path in missing if os.geteuid() == 0 else ():
+        give(path, owner, whole=False)
+        path.chmod(DIRECTORY_MODE)
 
 
 def give(folder: Path, owner: str, group: str = "-", *, whole: bool = True) -> None:
-    """Give a file, or a folder with all in it, to a user and a group, "-" for the user's own.
+    """Give a file, or a folder with all in it, to a user and a group ("-": the user's own group).
 
-    Numbers of users and groups differ by host, and restic restores the numbers. Raises HostError.
+    restic restores the numbers of users and groups, which differ by host. Raises HostError.
     """
     try:
         user = pwd.getpwnam(owner)

@@ -68,7 +68,7 @@ def test_a_drill_fails_when_the_newest_backup_cannot_be_restored(host: Host, mad
     assert failed == ["team/a"]
     # The older backup is a diagnosis.
     assert "its newest backup cannot be restored: 2026-11-24T12" in drills["team/a"]["error"]
-    assert "an older one can, of 2026-11-24T10:00:00 up to push 1" in drills["team/a"]["error"]
+    assert "an older backup can, of 2026-11-24T10:00:00 up to push 1" in drills["team/a"]["error"]
     found = status(host, made)
     assert (found.site, found.pushes) == (2, 3)
     assert "its newest backup cannot be restored" in found.reason
@@ -83,7 +83,7 @@ def test_a_drill_that_restores_nothing_says_that_all_pushes_are_exposed(
         host.restic.damage(number)
     failed, drills = host.drilled("team/a")
     assert failed == ["team/a"]
-    assert "no older one that was tried can be restored" in drills["team/a"]["error"]
+    assert "no older backup that was tried can be restored" in drills["team/a"]["error"]
     assert status(host, made).site is None
 
 
@@ -105,7 +105,7 @@ def test_a_store_without_the_last_backup_fails_the_drill(host: Host, made: Prima
     host.restic.lose(1)
     failed, drills = host.drilled("team/a")
     assert failed == ["team/a"]
-    assert "up to push 1, expected one up to push 3" in drills["team/a"]["error"]
+    assert "up to push 1, expected a backup up to push 3" in drills["team/a"]["error"]
     assert status(host, made).site == 2
 
 

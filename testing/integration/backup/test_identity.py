@@ -86,7 +86,7 @@ def test_the_push_log_of_an_older_backup_says_which_repository_it_has(
     made = host.create(path, FIRST, b"content", named=False)
     host.run()
     as_the_release_before(host)
-    with pytest.raises(HostError, match=f"it has repository {FIRST}.*{SECOND} is wanted"):
+    with pytest.raises(HostError, match=f"it has repository {FIRST}.*expected {SECOND}"):
         host.restore(Wanted(path, SECOND))
     found = host.restore(Wanted(path, FIRST))
     assert described(found.folder) == described(made.path)
@@ -101,7 +101,7 @@ def test_an_older_backup_without_a_log_is_not_taken_for_the_one_of_today(host: H
     made.log.unlink()
     host.run()
     as_the_release_before(host)
-    with pytest.raises(HostError, match=f"does not say whether it is of repository {FIRST}"):
+    with pytest.raises(HostError, match=f"does not say whether it is repository {FIRST}"):
         host.restore(Wanted("team/a", FIRST))
 
 

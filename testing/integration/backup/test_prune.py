@@ -206,6 +206,6 @@ def test_a_file_that_is_not_in_a_backup_differs_from_a_backup_that_cannot_be_rea
 def test_a_repository_that_is_gone_is_told(store: Store) -> None:
     assert store.prune() == ""
     looks = record.load(store.settings.state, record.PRUNES)
-    with pytest.raises(HostError, match="no restic repository, expected the one with"):
+    with pytest.raises(HostError, match="no restic repository, expected the repository with"):
         module._demand_never(module.parse_look(looks["hg1"]))
     module._demand_never(module.Look())

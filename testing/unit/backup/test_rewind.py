@@ -124,7 +124,7 @@ def test_only_markers_of_later_pushes_are_cut_off() -> None:
     undone = [replace(record(4), markers=("aabb", "cc"))]
     rewind.check_markers("team/x", b"\xcc\xaa\xbb", undone)
     for other in (b"\xcc\xaa\xbc", b"\xcc\xaa\xbb\x00", b""):
-        with pytest.raises(HostError, match="are not those of the pushes"):
+        with pytest.raises(HostError, match="do not come from the pushes"):
             rewind.check_markers("team/x", other, undone)
 
 
