@@ -1,4 +1,4 @@
-"""`hgfleet`: one command, a subcommand per part.
+"""`hgfleet`: a single command, with a subcommand for each part.
 
 Each module of a part has a function `add_parser(subparsers)`, which adds the parsers of its parts
 and sets `run` on them: a function from the parsed arguments to an exit code
@@ -35,11 +35,11 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     "repo": ("hgfleet.selfservice.repo_cli", "look after the repositories that people created"),
     "owners": (
         "hgfleet.selfservice.owners_cli",
-        "show whose repositories and tokens are not today's people's, and bind them",
+        "show repositories and tokens of former owners, and bind them to current users",
     ),
     "tokens": ("hgfleet.selfservice.tokens_cli", "restore or sweep access tokens"),
     "bundles": ("hgfleet.bundles.cli", "make, publish and prune clone bundles"),
-    "storage": ("hgfleet.storage.cli", "move repositories to today's storage format"),
+    "storage": ("hgfleet.storage.cli", "move repositories to the current storage format"),
     "person": (
         "hgfleet.directory.people_cli",
         "add, change and show people, on the directory's host",
@@ -51,7 +51,7 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "steering": (
         "hgfleet.steering.cli",
-        "probe where bundles lie, and steer clients to what answers",
+        "probe the places of bundles, and steer clients to places that answer",
     ),
     "replication": (
         "hgfleet.replication.cli",
@@ -59,30 +59,30 @@ PARTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "source": (
         "hgfleet.replication.cli",
-        "serve mirrors what the messages of pushes do not carry",
+        "serve mirrors the data that messages of pushes do not carry",
     ),
     "relay": ("hgfleet.replication.cli", "publish the pushes of this primary to mirrors"),
     "events": ("hgfleet.replication.cli", "serve push events to clients of this web host"),
-    "backup": ("hgfleet.backup.cli", "back up this host, restore, and show what would be lost"),
+    "backup": ("hgfleet.backup.cli", "back up this host, restore, and show the possible loss"),
     "metrics": ("hgfleet.monitoring.cli", "show the metrics of this host"),
     "integrity": (
         "hgfleet.integrity.cli",
-        "verify the repositories of this host on schedule, and repair corrupt ones",
+        "verify the repositories of this host on schedule, and repair corrupt repositories",
     ),
     "probes": (
         "hgfleet.probes.cli",
-        "clone and push as a client, and show the public how that goes",
+        "clone and push as a client, and show the results on the status page",
     ),
     "acme": ("hgfleet.acme.cli", "renew the certificate of this host's public names"),
     "log": ("hgfleet.logs.cli", "follow a push or a clone through the logs of this host"),
-    "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead ones"),
+    "webhooks": ("hgfleet.webhooks.cli", "post push events to receivers, and list dead events"),
 }
 
 _EPILOG = """\
 examples:
   hgfleet registry check registry.yml    list the problems of a registry
-  hgfleet registry apply --check --diff  show what applying it would change on this host
-  hgfleet registry apply --help          every option of one command
+  hgfleet registry apply --check --diff  show the changes that applying it makes on this host
+  hgfleet registry apply --help          every option of a command
 
 exit codes are those of sysexits(3): 65 bad data, 69 a server is unavailable, 71 a file or program
 of this host is wrong, 75 try again later, 77 not allowed, 78 bad configuration.
@@ -90,7 +90,7 @@ of this host is wrong, 75 try again later, 77 not allowed, 78 bad configuration.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; errors end as one sentence on stderr and their exit code."""
+    """Run a subcommand; an error ends as a sentence on stderr, with its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         parser = _parser(arguments)
