@@ -1,1 +1,1 @@
-"""Replication: every push of the primary, in order, on every mirror."""
+"""Replication: every mirror gets every push of the primary, in order."""

@@ -75,8 +75,8 @@ DAEMONS: Final = (
         "applier",
         daemons.applier,
         "bring the pushes of the primary to this mirror",
-        "Apply every push of the primary to the repositories of this mirror, until stopped (what "
-        "the unit hgfleet-applier runs).",
+        "Apply every push of the primary to the repositories of this mirror, until stopped. The "
+        "unit hgfleet-applier runs this.",
     ),
     Command(
         "relay",
@@ -86,17 +86,17 @@ DAEMONS: Final = (
         epilog="""\
 examples:
   systemctl status hgfleet-relay           the relay, and its last events
-  cat /run/hgfleet-replication/state.json  the broker, the mirrors, what is not published and why
+  cat /run/hgfleet-replication/state.json  the broker, the mirrors, unpublished pushes with reasons
 """,
     ),
     Command(
         "source",
         daemons.source,
-        "serve mirrors what the messages of pushes do not carry",
-        "Serve mirrors what the messages of pushes do not carry, over mutual TLS.",
+        "serve mirrors the data that messages of pushes do not carry",
+        "Serve mirrors the data that messages of pushes do not carry, over mutual TLS.",
         (
             _option(
-                "--address", default="::", help="address to listen at (default: all of this host)"
+                "--address", default="::", help="address to listen at (default: all addresses)"
             ),
             _option("--port", type=int, default=SOURCE_PORT, help=f"port ({SOURCE_PORT})"),
         ),
@@ -140,11 +140,11 @@ _REPLICATION: Final = Command(
     "Mirrors have every push of the primary; these commands show and compare them.",
     epilog="""\
 examples:
-  hgfleet replication status               the state of this host, what is wrong first
+  hgfleet replication status               the state of this host, problems first
   hgfleet replication lag                  the repositories in which this mirror is behind
   hgfleet replication verify               compare all repositories with the primary
-  hgfleet replication resync team/tool     make a repository of this mirror anew
-  hgfleet replication lift team/tool       have a fenced repository of the primary take pushes again
+  hgfleet replication resync team/tool     replace a repository of this mirror by a fresh copy
+  hgfleet replication lift team/tool       let a fenced repository of the primary take pushes again
 
 exit codes: 0 all is well, 65 something differs, is parked, or does not go out from the primary,
 69 the primary does not answer, 75 this mirror is behind.
@@ -202,9 +202,9 @@ COMMANDS: Final = (
     Command(
         "resync",
         commands.resync,
-        "make repositories of this mirror anew",
-        "Make repositories of this mirror anew from the primary, beside their places, compare "
-        "them, and exchange them in one step. Readers go on meanwhile.",
+        "replace repositories of this mirror by fresh copies",
+        "Copy repositories from the primary to a place next to the present ones, compare both, and "
+        "exchange them in a single step. Readers are not interrupted.",
         (
             _option("repositories", nargs="+", metavar="REPO"),
             _option(
@@ -212,7 +212,7 @@ COMMANDS: Final = (
                 type=Path,
                 default=Path(paths.CA_CERTIFICATES),
                 metavar="FILE",
-                help=f"certificates that bundle stores are trusted by ({paths.CA_CERTIFICATES})",
+                help=f"CA certificates for the bundle stores ({paths.CA_CERTIFICATES})",
             ),
             add_format,
         ),
@@ -220,11 +220,11 @@ COMMANDS: Final = (
     Command(
         "begin-term",
         commands.begin_term,
-        "have mirrors take the registry and the tokens of this primary as they are",
-        "Begin a new term of the registry and the tokens of this primary (as root), which are then "
-        "newer than any that mirrors have, also where they are those of a backup. Readers and "
-        "tokens are from then on what they are here; a file of tokens that was removed is one "
-        "without tokens.",
+        "make mirrors take the registry and the tokens of this primary as they are",
+        "Begin a new term of the registry and the tokens of this primary (as root). Then they "
+        "count as newer than any version that mirrors have, even if they come from a backup. From "
+        "then on mirrors have the same readers and tokens as this host. If the file of tokens was "
+        "removed, mirrors have no tokens.",
         (
             *(
                 _option(name, type=Path, metavar="PATH", default=Path(default))
@@ -241,22 +241,22 @@ COMMANDS: Final = (
         "missing",
         commands.missing,
         "print the repositories that the primary's registry lost, with their entries",
-        "Print, as JSON, which repositories left the registry without a deletion while this mirror "
-        "followed it; `hgfleet registry bring-back --from -` on the primary reads it.",
+        "Print, as JSON, the repositories that left the registry without a deletion while this "
+        "mirror followed it; `hgfleet registry bring-back --from -` on the primary reads them.",
     ),
     Command(
         "promote",
         commands.promote,
         "begin the next term, with this mirror as the primary",
         "Refuses while another place has an acknowledged push that this mirror does not have. "
-        "playbooks/promote.yml runs it, and changes the roles of the hosts.",
+        "playbooks/promote.yml runs this command, and changes the roles of the hosts.",
         _TERM,
     ),
     Command(
         "new-term",
         commands.new_term,
         "begin the next term of this primary, after it was restored from a backup",
-        "Records of the next term are told apart from the pushes that the backup did not have. "
+        "The next term tells new records apart from pushes that are missing in the backup. "
         "Refuses while another place has an acknowledged push that this primary does not have. Run "
         "it with the relay stopped.",
         _TERM,
@@ -264,20 +264,21 @@ COMMANDS: Final = (
     Command(
         "fence",
         commands.fence,
-        "have this host refuse all pushes",
-        options=(_option("--lift", action="store_true", help="have it take pushes again"),),
+        "make this host refuse all pushes",
+        options=(_option("--lift", action="store_true", help="let it take pushes again"),),
     ),
-    Command("positions", commands.positions, "print how far this host is, as JSON lines"),
+    Command("positions", commands.positions, "print the last record of each repository, as JSON"),
     Command(
         "beyond",
         commands.beyond,
-        "list what this mirror has beyond a backup of the primary",
+        "list the pushes that this mirror has beyond a backup of the primary",
         "Compare this mirror with a backup, as `hgfleet backup points` prints it on the primary. "
-        "Prints a sentence for each repository of which this mirror has more; nothing where the "
-        "backup has all. Repositories that were renamed or deleted since are told as errors are, "
-        "and refuse nothing. playbooks/restore.yml asks every mirror.",
+        "Prints a sentence for each repository of which this mirror has more, and nothing if the "
+        "backup has everything. Repositories that were renamed or deleted since the backup are "
+        "printed to standard error, and prevent nothing. playbooks/restore.yml runs this on every "
+        "mirror.",
         (
-            _option("points", type=Path, metavar="FILE", help="of the backup; - for input"),
+            _option("points", type=Path, metavar="FILE", help="points of the backup; - for input"),
             _accept_loss("leave out"),
         ),
     ),
@@ -285,17 +286,17 @@ COMMANDS: Final = (
         "fences",
         commands.fences,
         "list the repositories of this primary that take no pushes, and why",
-        "Exit code 65 if there is one.",
+        "Exit code 65 if there is any.",
         (_option("--json", action="store_true", help="print a JSON line for each"),),
     ),
     Command(
         "lift",
         commands.lift,
-        "have a fenced repository take pushes again",
-        "Lifts the fence where the push log has the missing push again, and bookmarks are where "
-        "its records moved them. Where the push log does not have it, the missing pushes have to "
-        "be given up by name; that begins a new term of this primary, and mirrors park the "
-        "repository until `hgfleet replication resync` there.",
+        "let a fenced repository take pushes again",
+        "Lifts the fence if the push log has the missing push again, and bookmarks are where its "
+        "records moved them. If the push log does not have the push, the missing pushes have to be "
+        "given up by name. That begins a new term of this primary, and mirrors park the repository "
+        "until `hgfleet replication resync` there.",
         (
             _option("repository", metavar="REPO", help="its path, or its identity"),
             _accept_loss("give up"),

@@ -1,4 +1,4 @@
-"""Commands of `hgfleet replication`: what operators look at, compare, repair and decide."""
+"""Commands of `hgfleet replication`, for operators: inspect, compare, repair and decide."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 DIFFERENT: Final = 65
 """Exit code: a repository differs, and no push repairs it."""
 LATE: Final = 75
-"""Exit code: a mirror is behind, and goes on."""
+"""Exit code: a mirror is behind, and catches up."""
 
 _FENCES: Final = "only the primary fences repositories: it is where pushes arrive"
 
 
 def settings_of(options: argparse.Namespace, role: Role, reason: str) -> Settings:
-    """Read the settings of a host of this role; `reason` ends the sentence for another one.
+    """Read the settings of a host of this role; `reason` ends the message for another role.
 
     Raises ConfigurationError.
     """
@@ -69,8 +69,8 @@ def lag(options: argparse.Namespace) -> int:
 
     settings, source = _mirror(options)
     behind = list(status.lags(settings, source, time.time()))
-    for one in behind:
-        print(f"{one.path}: {one.there - one.here} records behind, for {one.seconds:.0f} s")
+    for late in behind:
+        print(f"{late.path}: {late.there - late.here} records behind, for {late.seconds:.0f} s")
     if not behind:
         print("this mirror has every record of the primary")
     return LATE if behind else 0
@@ -111,7 +111,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def resync(options: argparse.Namespace) -> int:
-    """Make repositories of this mirror anew."""
+    """Replace repositories of this mirror by fresh copies."""
     from hgfleet.replication.mirror.resync import resync
     from hgfleet.replication.repositories.registry_paths import identity_at
 
@@ -136,7 +136,7 @@ def resync(options: argparse.Namespace) -> int:
             code = error.exit_code
             continue
         took = time.monotonic() - started
-        text = f"made anew in {took:.1f} s, at record {state.id}"
+        text = f"replaced by a fresh copy in {took:.1f} s, at record {state.id}"
         report.step("resynced", path, text, record=state.id, duration_s=took)
     return code
 
@@ -147,14 +147,14 @@ def _mirror(options: argparse.Namespace) -> tuple[Settings, SourceClient]:
     settings = load(options.config)
     if settings.role is not Role.MIRROR:
         raise ConfigurationError(
-            f"this host is the {settings.role.value}, and has nothing to be compared with; run it "
-            f"on a mirror: {', '.join(settings.mirrors)}"
+            f"this host is the {settings.role.value}, and has nothing to compare with; run this "
+            f"command on a mirror: {', '.join(settings.mirrors)}"
         )
     return settings, SourceClient(settings)
 
 
 def _become_owner(settings: Settings, source: SourceClient | None = None) -> None:
-    """Work with the rights of the repositories' owner from now on; root alone reads the key."""
+    """Work with the rights of the repositories' owner from now on; only root can read the key."""
     if source is not None:
         source.read_certificates()
     become(settings.repositories.owner())
@@ -204,7 +204,7 @@ def promote(options: argparse.Namespace) -> int:
     settings = load(options.config)
     accepted, elsewhere = _accepted(options), _elsewhere(options)
     source = SourceClient(settings) if settings.primary != settings.host else None
-    # root alone reads the key.
+    # Only root can read the key.
     tls = connection.tls(settings)
     _become_owner(settings, source)
     run = promote.Promotion(settings, source, elsewhere, accepted, print)
@@ -229,7 +229,7 @@ def new_term(options: argparse.Namespace) -> int:
     tls = connection.tls(settings)
     _become_owner(settings)
     run = promote.Promotion(settings, None, elsewhere, accepted, print, again=True)
-    # No push is on its way to a primary.
+    # No push is on its way to a primary, so there is nothing to wait for.
     run.patience = 0.0
     term = asyncio.run(run.run(tls, dry_run=options.dry_run))
     if not options.dry_run:
@@ -249,11 +249,11 @@ def _accepted(options: argparse.Namespace) -> list[Accepted]:
 def _elsewhere(options: argparse.Namespace) -> list[Known]:
     from hgfleet.replication.promotion import promote
 
-    return [one for file in options.positions for one in promote.read_positions(file)]
+    return [position for file in options.positions for position in promote.read_positions(file)]
 
 
 def fence(options: argparse.Namespace) -> int:
-    """Have this host refuse all pushes, or take them again."""
+    """Make this host refuse all pushes, or take them again."""
     from hgfleet.replication.terms import host_terms
 
     settings = load(options.config)
@@ -261,16 +261,16 @@ def fence(options: argparse.Namespace) -> int:
     if not options.lift:
         host_terms.fence(
             settings,
-            f"{settings.host} takes no pushes: operators make another host the primary; try again "
-            "in some minutes",
+            f"{settings.host} takes no pushes: operators are making another host the primary; try "
+            "again in some minutes",
         )
         print(f"{settings.host} refuses pushes")
         return 0
     epoch, primary = host_terms.own(settings)
     if settings.role is Role.PRIMARY and primary not in ("", settings.host):
         raise ConfigurationError(
-            f"{primary} is the primary since epoch {epoch}: the fence of {settings.host} stays; "
-            f"promote {settings.host} (runbook promote)"
+            f"{primary} has been the primary since epoch {epoch}: the fence of {settings.host} "
+            f"stays; promote {settings.host} (runbook promote)"
         )
     host_terms.lift(settings)
     print(f"{settings.host} has no fence")
@@ -278,16 +278,16 @@ def fence(options: argparse.Namespace) -> int:
 
 
 def positions(options: argparse.Namespace) -> int:
-    """Print how far this host is."""
+    """Print the last record of each repository of this host."""
     from hgfleet.replication.promotion import promote
 
-    for one in promote.positions(load(options.config)):
-        print(json.dumps(one, sort_keys=True))
+    for position in promote.positions(load(options.config)):
+        print(json.dumps(position, sort_keys=True))
     return 0
 
 
 def beyond(options: argparse.Namespace) -> int:
-    """Print what this mirror has beyond a backup of the primary."""
+    """Print the pushes that this mirror has beyond a backup of the primary."""
     from hgfleet.replication.mirror import places
     from hgfleet.replication.promotion import beyond, promote
     from hgfleet.replication.repositories.served import Served
@@ -302,7 +302,7 @@ def beyond(options: argparse.Namespace) -> int:
     made = beyond.beyond(
         backup,
         {identity: place.tip for identity, place in found.items()},
-        # Without the registry, nothing tells what was created and deleted.
+        # Only the registry tells which repositories were created and deleted.
         served.paths(),
         served.purged(),
         lambda identity, number: _hash_at(settings, found[identity].path, number),
@@ -311,31 +311,31 @@ def beyond(options: argparse.Namespace) -> int:
     left = beyond.refused(made, lambda loss: not losses.refused([loss], accepted))
     for line in beyond.sentences(settings.host, left):
         print(line)
-    # The play takes each line of the output for a refusal.
-    for line in beyond.sentences(settings.host, [one for one in made if one.is_note]):
+    # The play takes each line of standard output for a refusal.
+    for line in beyond.sentences(settings.host, [extra for extra in made if extra.is_note]):
         print(line, file=sys.stderr)
     return 0
 
 
 def _aside(settings: Settings) -> Mapping[str, Place]:
-    """Return the repositories that this mirror has out of service, by identity (I/O)."""
+    """Return the repositories that this mirror took out of service, by identity (I/O)."""
     from hgfleet.pushlog import log_file
     from hgfleet.replication.mirror import places
     from hgfleet.replication.mirror.places import Place
 
-    root, found = settings.repositories, {}
+    root, aside = settings.repositories, {}
     for place in places.away(root):
         folder = places.folder(root, place)
         if folder is None or not folder.identity:
             continue
         with contextlib.suppress(OSError, PushlogError):
             tip = log_file.tip(root / place / places.STORE / log_file.NAME)
-            found[folder.identity] = Place(place, tip)
-    return found
+            aside[folder.identity] = Place(place, tip)
+    return aside
 
 
 def _hash_at(settings: Settings, path: str, number: int) -> str:
-    """Return the hash of a record of a repository, "" where its log is shorter (I/O)."""
+    """Return the hash of a record of a repository; "" if its log is shorter (I/O)."""
     from hgfleet.pushlog import log_file
     from hgfleet.pushlog.record import hash_of
 
@@ -350,15 +350,19 @@ def fences(options: argparse.Namespace) -> int:
 
     settings = settings_of(options, Role.PRIMARY, _FENCES)
     fenced = repository_fences.read(settings.terms).values()
-    for one in fenced:
-        print(json.dumps(asdict(one)) if options.json else f"{one.path}: {one.operators}")
+    for repository in fenced:
+        print(
+            json.dumps(asdict(repository))
+            if options.json
+            else f"{repository.path}: {repository.operators}"
+        )
     if not fenced and not options.json:
         print("no repository is fenced")
     return DIFFERENT if fenced else 0
 
 
 def lift(options: argparse.Namespace) -> int:
-    """Have a fenced repository take pushes again."""
+    """Let a fenced repository take pushes again."""
     from hgfleet.replication.promotion import lifting
     from hgfleet.replication.protocol import connection
 

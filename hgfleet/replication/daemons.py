@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def say(event: str, **fields: object) -> None:
-    """Write one structured line to the journal."""
+    """Write a structured line to the journal."""
     print(logfmt.line(event, **fields), flush=True)
 
 
@@ -42,8 +42,8 @@ def applier(options: argparse.Namespace) -> int:
     settings = settings_of(
         options,
         Role.MIRROR,
-        "the primary has the pushes already; the role `replication` runs the applier on mirrors "
-        "alone",
+        "the primary has the pushes already; the role `replication` runs the applier only on "
+        "mirrors",
     )
     os.environ.setdefault("HGRCPATH", str(settings.hgrc))
     run(settings, parts(settings))
@@ -63,10 +63,10 @@ def parts(settings: Settings) -> Parts:
     documents = DocumentSync(settings, source, lambda sentence: say("documents", text=sentence))
 
     def listing() -> Iterator[Listed]:
-        for one in source.repositories():
-            # Of a primary of the release before, whose repository has no push yet.
-            if one.identity:
-                yield Listed(one.identity, one.id, one.hash, one.problem)
+        for remote in source.repositories():
+            # A primary of the previous release names no identity before the first push.
+            if remote.identity:
+                yield Listed(remote.identity, remote.id, remote.hash, remote.problem)
 
     return Parts(
         partial(make_worker, settings),
@@ -83,7 +83,7 @@ def parts(settings: Settings) -> Parts:
 
 def make_worker(settings: Settings) -> Worker:
     """Make the worker of a process."""
-    # Mercurial is imported in worker processes alone.
+    # Only worker processes import Mercurial.
     from hgfleet.replication.mirror.resync import resync
     from hgfleet.replication.mirror.worker import Worker
     from hgfleet.replication.protocol import push_objects
@@ -128,7 +128,7 @@ def source(options: argparse.Namespace) -> int:
     address = options.address, options.port
     with source_server(settings, address, partial(print, flush=True)) as server:
         for number in (signal.SIGTERM, signal.SIGINT):
-            # shutdown() waits for serve_forever(), which is this thread's.
+            # shutdown() waits for serve_forever(), which runs in this thread.
             signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
         systemd.notify("READY=1")
         server.serve_forever(poll_interval=0.5)

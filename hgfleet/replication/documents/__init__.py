@@ -1,1 +1,1 @@
-"""Documents: files beside the repositories that mirrors have copies of."""
+"""Documents: files other than repositories that mirrors have copies of."""

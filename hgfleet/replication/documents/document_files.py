@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.settings import Settings
 
 MODE: Final = 0o640
-"""All of them name private repositories, or are their content: for owner and group alone."""
+"""Only owner and group read documents: all of them name or contain private repositories."""
 
 TOKENS_FOLDER: Final = "tokens"
 TOKENS_FILE: Final = "tokens.json"
@@ -50,47 +50,47 @@ class Documents:
         self._digests: dict[str, tuple[Stamp, str]] = {}
 
     def all(self) -> list[Document]:
-        """List the documents. Raises RegistryError where the dynamic registry is lost or damaged.
+        """List the documents. Raises RegistryError if the dynamic registry is lost or damaged.
 
-        Mirrors of a primary without a registry keep the one that they have.
+        Mirrors of a primary without a registry keep their own registry.
         """
         user_repositories.load(self._settings.dynamic)
-        found = []
+        listed = []
         for name in self._names():
             if documents.kind_of(name) is Kind.FORMER:
-                # Until the bundle jobs of this release take it over.
+                # It stays until the bundle jobs of this release take it over.
                 continue
             with contextlib.suppress(FileNotFoundError):
                 if (opened := self.open(name)) is not None:
                     with opened:
-                        found.append(self._document(name, opened))
-        return found
+                        listed.append(self._document(name, opened))
+        return listed
 
     def stamp(self) -> str:
-        """Return a digest of the folders' times, "" where a change is too recent to be told.
+        """Return a digest of the folders' times; "" if a change is too recent to be certain.
 
         Every document is replaced by a rename, which changes the time of its folder.
         """
         now = time.time_ns()
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         for folder in self._folders():
             try:
-                one = os.stat(folder)  # noqa: PTH116  (of thousands of folders)
+                status = os.stat(folder)  # noqa: PTH116  (for thousands of folders)
             except FileNotFoundError:
-                found.update(f"{folder}\n".encode())
+                hashed.update(f"{folder}\n".encode())
                 continue
-            if now - one.st_ctime_ns < fingerprint.SETTLED_NS:
+            if now - status.st_ctime_ns < fingerprint.SETTLED_NS:
                 return ""
-            found.update(f"{folder}\0{one.st_ino}\0{one.st_ctime_ns}\n".encode())
-        return found.hexdigest()
+            hashed.update(f"{folder}\0{status.st_ino}\0{status.st_ctime_ns}\n".encode())
+        return hashed.hexdigest()
 
     def _folders(self) -> Iterator[str]:
-        """Yield the folders that documents lie in."""
+        """Yield the folders that hold documents."""
         settings = self._settings
         yield str(settings.dynamic.parent)
         yield str(settings.dynamic.parent / TOKENS_FOLDER)
         for folder, below, _ in os.walk(settings.manifests):
-            # The history of manifests is the bundle jobs' own.
+            # The history of manifests belongs to the bundle jobs.
             below[:] = sorted(name for name in below if name[0] != ".")
             yield folder
         yield str(settings.pull_bundles)
@@ -99,15 +99,15 @@ class Documents:
 
     def have(self) -> dict[str, str]:
         """Return the sha256 of each document by its name; a damaged registry is no obstacle."""
-        found = {}
+        digests = {}
         for name in self._names(every_link=True):
             if (opened := self.open(name)) is not None:
                 with opened:
-                    found[name] = self._document(name, opened).sha256
-        return found
+                    digests[name] = self._document(name, opened).sha256
+        return digests
 
     def open(self, name: str) -> IO[bytes] | None:
-        """Open a document; None if there is none of this name."""
+        """Open a document; None if no document has this name."""
         place = self._place(name)
         if place is None:
             return None
@@ -125,9 +125,9 @@ class Documents:
         return os.fdopen(opened, "rb")
 
     def replace(self, wanted: Document, fetch: Callable[[IO[bytes]], None]) -> None:
-        """Replace a document by the bytes that `fetch` writes, if their digest is the wanted one.
+        """Replace a document by the bytes that `fetch` writes, if their digest is as wanted.
 
-        Raises UnavailableError otherwise; the old file stays then.
+        Otherwise the old file stays, and UnavailableError is raised.
         """
         place = self._place(wanted.name)
         if place is None:
@@ -146,7 +146,7 @@ class Documents:
                     os.unlink(temporary, dir_fd=descriptor)
                     raise UnavailableError(
                         f"{wanted.name}: got content with sha256 {got[:12]}, expected "
-                        f"{wanted.sha256[:12]}; it changed meanwhile, and is fetched again"
+                        f"{wanted.sha256[:12]}; it has changed since, and is fetched again"
                     )
                 os.fchmod(new.fileno(), MODE)
                 os.fsync(new.fileno())
@@ -169,7 +169,7 @@ class Documents:
             _remove_empty(root, folder)
 
     def _place(self, name: str) -> tuple[Path, str, str] | None:
-        """Return the root that configuration names, the folder below it, and the file."""
+        """Return the configured root, the folder below it, and the name of the file."""
         settings = self._settings
         kind = documents.kind_of(name)
         if kind is Kind.REGISTRY:
@@ -185,7 +185,7 @@ class Documents:
         return None
 
     def _names(self, *, every_link: bool = False) -> Iterator[str]:
-        """Yield the names of files that may be documents; of pull bundles those in use alone."""
+        """Yield the names of files that may be documents; of pull bundles, only files in use."""
         yield documents.REGISTRY
         yield documents.TOKENS
         for file in sorted(self._settings.manifests.rglob(f"*{documents.SUFFIX}")):
@@ -211,30 +211,30 @@ class Documents:
         return {link.name for link in pullbundle_chain.parse(text) if link.on_disk}
 
     def _document(self, name: str, opened: IO[bytes]) -> Document:
-        found = os.fstat(opened.fileno())
+        status = os.fstat(opened.fileno())
         if known := documents.digest_in(name):
-            return Document(name, known, found.st_size)
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            return Document(name, known, status.st_size)
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         with self._lock:
             before = self._digests.get(name)
         if before is None or before[0] != stamp:
             before = (stamp, digest(opened))
             with self._lock:
                 self._digests[name] = before
-        return Document(name, before[1], found.st_size)
+        return Document(name, before[1], status.st_size)
 
 
 def digest(file: IO[bytes]) -> str:
     """Return the sha256 of a file, read from its beginning."""
     file.seek(0)
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     while piece := file.read(_PIECE):
-        found.update(piece)
-    return found.hexdigest()
+        hashed.update(piece)
+    return hashed.hexdigest()
 
 
 def make_folders(root: Path, folder: str) -> None:
-    """Make a folder below a root, and those above it."""
+    """Make a folder below a root, with its parents."""
     above = ""
     for segment in folder.split("/") if folder else []:
         with owned_files.open_below(root, above) as descriptor:
@@ -244,7 +244,7 @@ def make_folders(root: Path, folder: str) -> None:
 
 
 def _remove_empty(root: Path, folder: str) -> None:
-    """Remove a folder and those above it as far as they are empty; rmdir removes no others."""
+    """Remove a folder and its parents as far as they are empty; rmdir removes no others."""
     while folder:
         above, _, name = folder.rpartition("/")
         try:

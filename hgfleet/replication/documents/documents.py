@@ -1,4 +1,4 @@
-"""Documents: files beside the repositories that mirrors have copies of. Pure.
+"""Documents: files other than repositories that mirrors have copies of. Pure.
 
 | name | file |
 | --- | --- |
@@ -6,13 +6,13 @@
 | `tokens` | hashes of access tokens |
 | `manifests/IDENTITY.manifest` | the clone bundle manifest of a repository |
 | `pullbundles/IDENTITY/manifest` | the manifest of its pull bundles |
-| `pullbundles/IDENTITY/SHA256.hg` | one of its pull bundles |
+| `pullbundles/IDENTITY/SHA256.hg` | a pull bundle of it |
 
-The release before had the path of the repository in the place of its identity. A mirror deletes
-such documents, and fetches none from a primary of that release.
+The previous release used the path of the repository in place of its identity. A mirror deletes such
+documents, and fetches none from a primary of that release.
 
-The order of a change is that of privacy: readers first, then everything that is withdrawn, then new
-content, and a manifest after the files that it names.
+The order of a change protects privacy: readers change first, then withdrawn documents go, then new
+content comes, and a manifest comes after the files that it names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 REGISTRY: Final = wake.REGISTRY
 TOKENS: Final = wake.TOKENS
 FIRST: Final = (REGISTRY, TOKENS)
-"""Who may read: mirrors bring them as soon as they hear of a change, beside all others."""
+"""Documents that say who may read: after a change, mirrors fetch them first, without the others."""
 
 MANIFESTS: Final = "manifests/"
 PULL_BUNDLES: Final = "pullbundles/"
@@ -51,11 +51,11 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class RefusedError(HgfleetError):
-    """The primary's version of a document is older than that of this mirror, which it keeps."""
+    """The primary's version of a document is older than this mirror's version, which stays."""
 
 
 class Kind(IntEnum):
-    """Kind of a document, in the order in which new ones are fetched."""
+    """Kind of a document, in the order in which new documents are fetched."""
 
     REGISTRY = 0
     TOKENS = 1
@@ -63,7 +63,7 @@ class Kind(IntEnum):
     CHAIN = 3
     MANIFEST = 4
     FORMER = 5
-    """Of a repository, named by the release before: nothing serves it, and it is deleted."""
+    """Named by the previous release, after a path: nothing serves it, and it is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ class Plan:
 
 
 def kind_of(name: str) -> Kind | None:
-    """Return the kind of a document, None for a name that no document has."""
+    """Return the kind of a document; None for a name that no document has."""
     if name == REGISTRY:
         return Kind.REGISTRY
     if name == TOKENS:
         return Kind.TOKENS
     if name.startswith(MANIFESTS) and name.endswith(SUFFIX):
-        found = name[len(MANIFESTS) : -len(SUFFIX)]
-        return Kind.MANIFEST if is_identity(found) else _former(found)
+        named = name[len(MANIFESTS) : -len(SUFFIX)]
+        return Kind.MANIFEST if is_identity(named) else _former(named)
     if name.startswith(PULL_BUNDLES):
         folder, _, file = name[len(PULL_BUNDLES) :].partition("/")
         kind = Kind.CHAIN if file == CHAIN else Kind.LINK
@@ -116,28 +116,28 @@ def _former(path: str) -> Kind | None:
 
 
 def digest_in(name: str) -> str | None:
-    """Return the sha256 that the name of a pull bundle has, None for other documents."""
-    found = _LINK.fullmatch(name.rpartition("/")[2])
-    return found[1] if found and name.startswith(PULL_BUNDLES) and kind_of(name) else None
+    """Return the sha256 in the name of a pull bundle; None for other documents."""
+    match = _LINK.fullmatch(name.rpartition("/")[2])
+    return match[1] if match and name.startswith(PULL_BUNDLES) and kind_of(name) else None
 
 
 def parse_line(line: bytes) -> Document:
     """Read a line of the source's list; raises ValueError."""
     try:
         data = json.loads(line)
-        found = Document(data["name"], data["sha256"], data["size"])
-        kind = kind_of(found.name)
+        document = Document(data["name"], data["sha256"], data["size"])
+        kind = kind_of(document.name)
         right = (
-            isinstance(found.sha256, str)
-            and _SHA256.fullmatch(found.sha256)
-            and type(found.size) is int
-            and 0 <= found.size <= (MAX_SIZE if digest_in(found.name) else SMALL)
+            isinstance(document.sha256, str)
+            and _SHA256.fullmatch(document.sha256)
+            and type(document.size) is int
+            and 0 <= document.size <= (MAX_SIZE if digest_in(document.name) else SMALL)
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{line!r:.200} as a document") from error
-    if kind is None or not right or digest_in(found.name) not in (None, found.sha256):
+    if kind is None or not right or digest_in(document.name) not in (None, document.sha256):
         raise ValueError(f"{line!r:.200} as a document")
-    return found
+    return document
 
 
 def stamp_line(stamp: str) -> bytes:
@@ -157,16 +157,17 @@ def parse_stamp(line: bytes) -> str:
 
 
 def plan(have: Mapping[str, str], want: Iterable[Document]) -> Plan:
-    """Compare the documents of a mirror, by their sha256, with those of the primary.
+    """Compare the documents of a mirror, by their sha256, with the documents of the primary.
 
     A registry that the primary does not list stays: without it private repositories would not be
     known as private.
     """
-    wanted = {one.name: one for one in want if kind_of(one.name) is not Kind.FORMER}
-    stale = {name: one for name, one in wanted.items() if have.get(name) != one.sha256}
+    wanted = {document.name: document for document in want}
+    wanted = {name: new for name, new in wanted.items() if kind_of(name) is not Kind.FORMER}
+    stale = {name: new for name, new in wanted.items() if have.get(name) != new.sha256}
     registry = stale.pop(REGISTRY, None)
     gone = [name for name in have if name not in wanted and name != REGISTRY]
     # A manifest leaves before the files that it names.
     gone.sort(key=lambda name: (digest_in(name) is not None, name))
-    fetch = sorted(stale.values(), key=lambda one: (kind_of(one.name) or 0, one.name))
+    fetch = sorted(stale.values(), key=lambda new: (kind_of(new.name) or 0, new.name))
     return Plan(registry, tuple(gone), tuple(fetch))

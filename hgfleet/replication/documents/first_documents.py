@@ -1,8 +1,8 @@
-"""Registry and tokens of a mirror, brought as soon as a hint says that they changed.
+"""Registry and tokens of a mirror, fetched as soon as a hint says that they changed.
 
-Each has a task of its own: a token that is revoked waits neither for bundles that are fetched nor
-for a repository that is moved. The relay is told which hint a mirror has followed, so that a person
-who revokes a token learns whether a mirror still accepts it.
+Each has a task of its own: a revoked token does not wait until bundles are fetched or a repository
+is moved. A mirror tells the relay which hint it has followed, so that a user who revokes a token
+learns whether a mirror still accepts it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 5.0
-"""After a failure, and after each further one twice as long, up to this; a hint comes at once."""
+"""Wait after a failure, doubled by each further failure, up to the second; a hint ends it."""
 
 
 class FirstDocuments:
-    """The tasks, and what is still to be brought.
+    """The tasks, and the documents that are still to be fetched.
 
-    `bring` brings a document and returns whether it changed (called in threads); `changed` is
+    `bring` fetches a document and returns whether it changed (called in threads); `changed` is
     called after a change; `tell` gets each hint that was followed.
     """
 
@@ -49,13 +49,13 @@ class FirstDocuments:
         """Why a document cannot be brought, by its name."""
 
     def connected(self) -> None:
-        """Bring both: hints may have been missed."""
+        """Fetch both documents: hints may have been missed."""
         self.are_tokens_known = False
         for event in self._events.values():
             event.set()
 
     def hint(self, subject: str, body: bytes) -> None:
-        """Take a hint; one that cannot be read is one without a number."""
+        """Take a hint; if it cannot be read, it counts as a hint without a number."""
         for name, event in self._events.items():
             if subject == messages.documents(name):
                 with contextlib.suppress(ValueError):
@@ -63,7 +63,7 @@ class FirstDocuments:
                 event.set()
 
     async def run(self) -> None:
-        """Bring documents until cancelled."""
+        """Fetch documents until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for name in documents.FIRST:
                 tasks.create_task(self._follow(name))
@@ -79,7 +79,7 @@ class FirstDocuments:
             try:
                 is_changed = await asyncio.to_thread(self._bring, name)
             except RefusedError:
-                # What this mirror has is newer. It did not follow the hint, and serves on.
+                # This mirror's version is newer. It does not follow the hint, and goes on serving.
                 is_changed, hint = False, None
             except (HgfleetError, OSError) as error:
                 if str(error) != self.problems.get(name):

@@ -1,7 +1,7 @@
-"""The guard of a mirror's registry, or of its tokens: an older version is not taken.
+"""Guard of a mirror's registry, or of its tokens, that takes no older version.
 
-What the mirror has had, and why it refuses the primary's, are in the file of its memory
-(`core/generation.py`), so a restart of any host changes nothing about it.
+The versions that the mirror has had, and the reason for a refusal, are in the file of its memory
+(`core/generation.py`), so a restart of any host does not change them.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ if TYPE_CHECKING:
 
 
 def places_of(settings: Settings) -> dict[str, Path]:
-    """Return where the documents with a generation lie, by their names."""
+    """Return the place of each document with a generation, by its name."""
     folder = settings.dynamic.parent
     tokens = folder / TOKENS_FOLDER / TOKENS_FILE
     return {documents.REGISTRY: settings.dynamic, documents.TOKENS: tokens}
 
 
 class GenerationGuard:
-    """One document. Its caller excludes other writers."""
+    """Guard of a document. Its caller excludes other writers."""
 
     def __init__(self, name: str, place: Path, say: Callable[[str], None]) -> None:
         self.place = place
         self._name, self._say = name, say
         self.refused = generation.read_beside(place).refused
-        """Why this mirror keeps its version, "" while it follows the primary."""
+        """Why this mirror keeps its version; "" while it follows the primary."""
 
     def take(self, folder: int, there: Version) -> None:
-        """Note that the primary's version is taken, before it is written; or raise RefusedError."""
+        """Record that the primary's version will be written; raises RefusedError if it is older."""
         memory, here = self._known(folder)
-        found = generation.decide(memory, there)
-        if found.refused:
-            self._refuse(folder, memory, found.refused, there.sha256, went_back=found.went_back)
+        decision = generation.decide(memory, there)
+        if decision.refused:
+            self._refuse(
+                folder, memory, decision.refused, there.sha256, went_back=decision.went_back
+            )
         if there.generation is not None:
             self._note(folder, memory, replace(_taken(there), before=here.sha256 if here else ""))
 
     def taken(self, folder: int) -> None:
-        """Note that the version which `take` noted is written."""
+        """Record that the version that `take` recorded is written."""
         generation.settle(folder, self.place.name)
 
     def agree(self) -> None:
-        """Note that the primary has the version of this mirror: it has not gone back after all."""
+        """Record that the primary has this mirror's version: it has not gone back after all."""
         if not self.refused:
             return
         with files.open_folder(self.place.parent) as folder:
@@ -62,7 +64,7 @@ class GenerationGuard:
                 self._note(folder, memory, _taken(here))
 
     def keep(self) -> None:
-        """Raise RefusedError if this mirror has a version with a generation, as there is none."""
+        """Raise RefusedError if the primary has no version and this mirror has a generation."""
         if not self.place.parent.is_dir():
             return
         with files.open_folder(self.place.parent) as folder:
@@ -72,7 +74,7 @@ class GenerationGuard:
                 self._refuse(folder, memory, reason, "", went_back=memory.went_back)
 
     def refuse_again(self, stamp: str) -> None:
-        """Raise RefusedError if this stamp is that of the version that was refused last."""
+        """Raise RefusedError if the version with this stamp was refused last."""
         memory = generation.read_beside(self.place)
         if self.refused and memory.refused and stamp_digits(memory.refused_sha256) == stamp:
             raise RefusedError(f"{self._name}: {memory.refused}")

@@ -1,8 +1,8 @@
 """The feed of push events for clients over HTTPS: requests, and the newest events. Pure.
 
 An event of the feed has the name "STREAM-NUMBER": the stream's time of creation, and the event's
-number in it. All hosts that serve the feed read the same stream, so a client that comes to another
-host goes on after the last event that it has seen.
+number in it. All hosts that serve the feed read the same stream, so a client that connects to
+another host continues after the last event that it has seen.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 MOST_EVENTS: Final = 10_000
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of the events that a client can catch up with."""
+"""Number and size of the events that a client can catch up with."""
 
 MOST_REPOSITORIES: Final = 100
-"""In one request."""
+"""Repositories in a request."""
 
 MOST_LISTENERS: Final = 64
-"""Far fewer than the connections that the proxy opens to a web host: others are for hg."""
+"""Far fewer than the connections that the proxy opens to a web host: the others are for hg."""
 
 MOST_PER_ADDRESS: Final = 8
 
@@ -61,7 +61,7 @@ class Request:
     address: str
 
     def takes(self, path: str) -> bool:
-        """Whether the client asked for the events of the repository that has this path now."""
+        """Whether the client asked for events of the repository that has this path now."""
         return not self.repositories or path in self.repositories
 
 
@@ -71,14 +71,14 @@ def parse(head: bytes) -> Request:
         line, *fields = head.decode("ascii").split("\r\n")
     except UnicodeDecodeError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "the request is not ASCII") from error
-    found = _REQUEST_LINE.fullmatch(line)
-    if found is None:
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "the request is no HTTP")
-    if found[1] != "GET":
+    if match[1] != "GET":
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "events are read with GET")
     headers = {name.strip().lower(): text.strip() for name, _, text in map(_parted, fields)}
     return Request(
-        _repositories(urlsplit(found[2]).query), _last(headers), headers.get("x-real-ip", "")
+        _repositories(urlsplit(match[2]).query), _last(headers), headers.get("x-real-ip", "")
     )
 
 
@@ -103,9 +103,9 @@ def _last(headers: Mapping[str, str]) -> Last | None:
     text = headers.get("last-event-id", "")
     if not text:
         return None
-    found = _LAST.fullmatch(text)
-    # Another name is that of an event which no stream has any more.
-    return Last(found[1], int(found[2])) if found else Last("", 0)
+    match = _LAST.fullmatch(text)
+    # No stream has an event with any other name.
+    return Last(match[1], int(match[2])) if match else Last("", 0)
 
 
 class Stored(NamedTuple):
@@ -121,7 +121,7 @@ class Newest:
     def __init__(self, most: int = MOST_EVENTS, most_bytes: int = MOST_BYTES) -> None:
         self.stream = ""
         self.end = 0
-        """The number of the last message of the stream that was read."""
+        """The number of the last message that was read from the stream."""
         self.begin = 0
         """The number after which all events are here."""
         self._most, self._most_bytes = most, most_bytes
@@ -129,13 +129,13 @@ class Newest:
         self._bytes = 0
 
     def restart(self, stream: str, begin: int) -> None:
-        """Forget all, for another stream, whose messages are read from `begin` on."""
+        """Forget all events, because another stream is read, from message `begin` on."""
         self.stream, self.begin, self.end = stream, begin - 1, begin - 1
         self._events.clear()
         self._bytes = 0
 
     def add(self, number: int, event: Event | None) -> None:
-        """Add the next message of the stream; None is one that no client may read."""
+        """Add the next message of the stream; None stands for a message that no client may read."""
         if number <= self.end:
             return
         self.end = number
@@ -149,68 +149,68 @@ class Newest:
             self._bytes -= len(dropped.event.body)
 
     def has(self, last: Last) -> bool:
-        """Whether all events after this one are here."""
+        """Whether all events after this event are here."""
         return last.stream == self.stream and self.begin <= last.number <= self.end
 
     def after(self, number: int) -> Iterator[Stored]:
         """Yield the events after a number, the newest last."""
-        found = []
-        for one in reversed(self._events):
-            if one.number <= number:
+        newer = []
+        for stored in reversed(self._events):
+            if stored.number <= number:
                 break
-            found.append(one)
-        yield from reversed(found)
+            newer.append(stored)
+        yield from reversed(newer)
 
 
 class Listeners:
-    """How many clients listen, by their addresses."""
+    """Number of clients that listen, by address."""
 
     def __init__(self, most: int = MOST_LISTENERS, per_address: int = MOST_PER_ADDRESS) -> None:
         self._most, self._per_address = most, per_address
-        self._found: dict[str, int] = {}
+        self._clients: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return sum(self._found.values())
+        return sum(self._clients.values())
 
     def join(self, address: str) -> None:
-        """Add a client; raises RefusedError where there are too many."""
-        if self._found.get(address, 0) >= self._per_address:
+        """Add a client; raises RefusedError if there are too many."""
+        if self._clients.get(address, 0) >= self._per_address:
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"{self._per_address} connections of {address} listen already; one connection may "
+                f"{self._per_address} connections from {address} listen already; a connection may "
                 "ask for several repositories",
             )
         if len(self) >= self._most:
             raise RefusedError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "too many clients listen; try again later"
             )
-        self._found[address] = self._found.get(address, 0) + 1
+        self._clients[address] = self._clients.get(address, 0) + 1
 
     def leave(self, address: str) -> None:
         """Remove a client."""
-        self._found[address] -= 1
-        if not self._found[address]:
-            del self._found[address]
+        self._clients[address] -= 1
+        if not self._clients[address]:
+            del self._clients[address]
 
 
 def rendered(stream: str, stored: Stored) -> bytes:
-    """Return an event as text/event-stream has it; its body is one line of JSON."""
+    """Return an event in the form of text/event-stream; its body is a line of JSON."""
     name = f"id: {stream}-{stored.number}\nevent: push\ndata: ".encode("ascii")
     return name + stored.event.body.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n"
 
 
 def gap(stream: str, number: int) -> bytes:
-    """Return the event that tells of missing events; the client looks into the push logs."""
+    """Return the event that reports missing events; the client then reads the push logs."""
     return f"id: {stream}-{number}\nevent: gap\ndata: {{}}\n\n".encode("ascii")
 
 
 def beginning(stream: str, number: int) -> bytes:
-    """Return what a client reads first: where it goes on after a lost connection, and when."""
+    """Return the first bytes for a client: where to continue after a lost connection, and when."""
     return f"retry: 2000\nid: {stream}-{number}\n\n".encode("ascii")
 
 
 def heartbeat(stream: str, number: int) -> bytes:
-    """Return what a client reads in quiet times; it goes on after events of other repositories."""
+    """Return the bytes for quiet times; after a reconnect the client continues after `number`."""
     return f": alive\nid: {stream}-{number}\n\n".encode("ascii")
 
 

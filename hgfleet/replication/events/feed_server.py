@@ -1,9 +1,9 @@
 """The feed of push events: a server of text/event-stream behind nginx, on a socket of a web host.
 
-Each client has a place in the newest events and none of its own, so slow clients cost no memory. A
-client reads events of repositories that anonymous clients may read at that moment, and of no
-others. Connections end after some minutes and when the stream was made anew; the client comes back
-with the last event that it has seen.
+Each client has only a place in the shared list of the newest events, so slow clients cost no
+memory. A client reads only events of repositories that anonymous clients may read at that moment.
+Connections end after some minutes, and when the stream is created again; the client comes back with
+the last event that it has seen.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS: Final = 15.0
 LIFE_SECONDS: Final = 600.0
-"""Of a connection: nginx can end its old processes, and clients spread over the hosts."""
+"""Life of a connection, so that nginx can end its old processes and clients spread over hosts."""
 
 REQUEST_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 30.0
-"""For a client to take what was sent; a slower one is disconnected, and may come back."""
+"""Time for a client to take the bytes sent; a slower client is disconnected, and may come back."""
 
 MOST_REQUEST_BYTES: Final = 64 * 1024
 
@@ -66,7 +66,7 @@ class FeedServer:
         server = await asyncio.start_unix_server(
             self._serve, self._socket, limit=MOST_REQUEST_BYTES
         )
-        # nginx is another user; each client that it lets through may read this feed.
+        # nginx runs as another user; each client that it lets through may read this feed.
         self._socket.chmod(0o666)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -88,7 +88,7 @@ class FeedServer:
             self._receive(message, last)
 
     async def _begin(self, client: Client) -> int:
-        """Have the broker send the messages after the last one; return the number of the newest."""
+        """Ask the broker for all messages after the last; return the number of the newest."""
         api = client.jetstream(timeout=pulling.ANSWER_SECONDS)
         info = await api.stream_info(messages.EVENTS)
         stream = hashlib.sha256(str(info.created).encode()).hexdigest()[:12]
@@ -160,16 +160,16 @@ class FeedServer:
                 raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no repository '{path}' here")
 
     def _is_public(self, path: str) -> bool:
-        found = self._entries(lambda: self._served.registry().repositories.get(path))
-        return found is not None and found.is_public
+        entry = self._entries(lambda: self._served.registry().repositories.get(path))
+        return entry is not None and entry.is_public
 
     def _public_path(self, event: Event) -> str:
-        """Return the path of an event's repository now, if it is public now; else "".
+        """Return the present path of an event's repository, if it is public now; else "".
 
-        Another repository may have the path of the event meanwhile.
+        Another repository may have taken the path of the event since then.
         """
-        found = self._entries(lambda: self._served.entry(event.repository, event.path))
-        return found.path if found is not None and found.is_public else ""
+        entry = self._entries(lambda: self._served.entry(event.repository, event.path))
+        return entry.path if entry is not None and entry.is_public else ""
 
     def _entries(self, read: Callable[[], Repository | None]) -> Repository | None:
         try:
@@ -186,10 +186,10 @@ class FeedServer:
     async def _send(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Send events until the client ends, or its time."""
+        """Send events until the client disconnects, or its time is over."""
         newest, stream, until = self._newest, self._newest.stream, time.monotonic() + LIFE_SECONDS
         last = request.last
-        # A place before all events that are here brings the event of a gap.
+        # A number before all events that are here leads to the event of a gap.
         number = newest.end if last is None else last.number if newest.has(last) else -1
         await _sent(writer, feed.ACCEPTED + feed.beginning(stream, max(number, 0)))
         ended = asyncio.ensure_future(reader.read(1))
@@ -205,7 +205,7 @@ class FeedServer:
     async def _bring(
         self, request: Request, number: int, writer: asyncio.StreamWriter
     ) -> tuple[int, bool]:
-        """Send the events after a number; return the last one, and whether more have come."""
+        """Send the events after a number; return the last number, and whether no more came."""
         newest, stream = self._newest, self._newest.stream
         if number < newest.begin:
             await _sent(writer, feed.gap(stream, newest.end))
@@ -218,14 +218,14 @@ class FeedServer:
 
 
 async def _sent(writer: asyncio.StreamWriter, content: bytes) -> None:
-    """Send to a client, which has to take it in some time."""
+    """Send bytes to a client, which has to take them in some time."""
     writer.write(content)
     async with asyncio.timeout(SEND_SECONDS):
         await writer.drain()
 
 
 async def _is_woken(news: asyncio.Event, ended: asyncio.Future[bytes]) -> bool:
-    """Wait for news or the end of a client, for the time of a heartbeat; return whether it came."""
+    """Wait, up to a heartbeat, for news or the end of a client; return whether either came."""
     waiting: asyncio.Future[Any] = asyncio.ensure_future(news.wait())
     both: set[asyncio.Future[Any]] = {waiting, ended}
     try:
