@@ -1,1 +1,1 @@
-"""A mirror: its applier brings every push and document of the primary to this host."""
+"""A mirror: its applier copies every push and document of the primary to this host."""

@@ -1,8 +1,9 @@
-"""The applier of a mirror: brings every push of the stream to the mirror's repositories.
+"""The applier of a mirror: applies every push of the stream to the mirror's repositories.
 
 The mirror's own push logs are its position. At the start, after each new connection to the broker
-and now and then, they are compared with the primary's: missing pushes come from the source, also
-if the stream forgot them. A repository is its identity; paths are looked up for people alone.
+and now and then, they are compared with the primary's push logs: missing pushes come from the
+source, even if the stream forgot them. The key of a repository is its identity; paths are only
+looked up for messages to people.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ if TYPE_CHECKING:
 
 WORKERS: Final = 2
 COMPARE_SECONDS: Final = 600.0
-"""Between comparisons of all positions with the primary's, where nothing else asks for one."""
+"""Between comparisons of all positions with the primary's, if no event asks for a comparison."""
 
 DOCUMENTS_SECONDS: Final = 30.0
-"""Between looks at the primary's documents; a message of the broker asks for one at once."""
+"""Between checks of the primary's documents; a message of the broker starts a check at once."""
 
 DOCUMENTS_PAUSE_SECONDS: Final = 1.0
-"""At least between two looks."""
+"""Least time between two checks."""
 
 COMPARE_AGAIN_SECONDS: Final = 5.0
-"""After a comparison that failed."""
+"""Wait after a comparison that failed."""
 
 IDLE_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
-"""For jobs that run when the applier is stopped."""
+"""Time for running jobs to end when the applier is stopped."""
 
 
 class Applier:
@@ -129,7 +130,7 @@ class Applier:
             record = push.record
             handles = self._scheduler.offer(push, message, time.monotonic())
             if handles and self._scheduler.shown(record.repository)[0] >= record.id:
-                # The relay may have missed it, or have begun anew since.
+                # The relay may have missed the report, or may have been restarted since.
                 await self._tell_applied(record.repository)
             await self._acknowledge(handles)
         self._poke.set()
@@ -137,13 +138,13 @@ class Applier:
     @staticmethod
     async def _acknowledge(handles: Iterable[Msg]) -> None:
         for handle in handles:
-            # A lost acknowledgement brings the message once more, and then it is seen.
+            # If an acknowledgement is lost, the message comes again, and is recognized.
             with contextlib.suppress(*FAILURES):
                 await handle.ack()
 
     async def _confirmed(self, message: Msg) -> None:
         try:
-            found = messages.decode_confirmed(message.data)
+            confirmed = messages.decode_confirmed(message.data)
         except ValueError as error:
             self._say("confirmation-unreadable", reason=error)
             return
@@ -155,7 +156,7 @@ class Applier:
             self._write()
 
     def _extend(self, sent: float) -> None:
-        # A lease that ends later than any that is given now is of a clock that was set back since.
+        # If a lease ends later than any lease given now, the clock was set back since.
         seconds = self._settings.lease_seconds
         known = past(self._lease_until, time.time(), seconds + SLACK_SECONDS)
         self._lease_until = max(known, sent + seconds)
@@ -230,7 +231,7 @@ class Applier:
         return self._known.paths.get(identity, identity)
 
     def _say_applied(self, job: Job, outcome: Outcome, seconds: float) -> None:
-        """Write a line for each push that its message has named, and for the newest one."""
+        """Log a line for each push that a message named, and for the newest push."""
         for number, session in sorted(({outcome.shown: ""} | outcome.sessions).items()):
             self._say(
                 "applied",
@@ -247,7 +248,7 @@ class Applier:
         await self._subscription.tell(subject, applied.body(), applied.headers())
 
     async def _on_asked(self, message: Msg) -> None:
-        """Tell the relay which pushes this mirror shows."""
+        """Report to the relay which pushes this mirror shows."""
         try:
             asked = messages.decode_asked(message.data)
         except ValueError as error:
@@ -258,7 +259,7 @@ class Applier:
                 await self._tell_applied(identity)
 
     async def _compare_again(self) -> None:
-        """Compare positions with the primary's, when asked and now and then."""
+        """Compare positions with the primary's, on request and now and then."""
         loop = asyncio.get_running_loop()
         wait = 0.0
         while True:
@@ -266,7 +267,7 @@ class Applier:
             self._compare.clear()
             began = time.monotonic()
             try:
-                found, listed = await loop.run_in_executor(None, self._look)
+                tips, listed = await loop.run_in_executor(None, self._look)
             except HgfleetError as error:
                 if str(error) != self._source_problem:
                     self._say("source-away", reason=error)
@@ -274,14 +275,14 @@ class Applier:
             else:
                 self._source_problem, wait = "", COMPARE_SECONDS
                 self._scheduler.source_answered()
-                handles = self._scheduler.compare(listed, found, began, time.monotonic())
+                handles = self._scheduler.compare(listed, tips, began, time.monotonic())
                 await self._acknowledge(handles)
                 self._poke.set()
             await self._read_registry()
             self._write()
 
     async def _read_registry(self) -> None:
-        """Take over the paths of this mirror's registry, and its deleted repositories."""
+        """Read the paths of this mirror's registry, and its deleted repositories."""
         try:
             self._known = await asyncio.to_thread(self._parts.registry)
         except HgfleetError as error:
@@ -291,15 +292,15 @@ class Applier:
 
     def _look(self) -> tuple[dict[str, Place], list[Listed]]:
         # In this order: a mirror is never ahead of a listing that is newer than its own tips.
-        found = places.find(self._settings.repositories)
+        tips = places.find(self._settings.repositories)
         if self._parts.sync is not None:
-            # These tips are told, and a killed applier may have left them unsynced.
+            # These tips are reported, and a killed applier may have left them unsynced.
             self._parts.sync()
         listed = list(self._parts.listing())
-        return places.against(self._settings.repositories, found, listed), listed
+        return places.against(self._settings.repositories, tips, listed), listed
 
     async def _bring_documents(self) -> None:
-        """Bring the primary's documents, when something tells of a change and now and then."""
+        """Fetch the primary's documents, on a hint of a change and now and then."""
         while True:
             self._documents.clear()
             began = time.monotonic()
@@ -322,12 +323,12 @@ class Applier:
             await tasks.until(self._documents, DOCUMENTS_SECONDS)
 
     async def _is_emptied(self) -> bool:
-        """Whether another process emptied a repository; the source has all of it."""
+        """Whether another process emptied a repository; the source still has it."""
         paths = self._scheduler.with_records(self._known.paths)
-        found = await asyncio.to_thread(places.emptied, self._settings.repositories, paths)
-        if found:
-            self._say("repository-emptied", repository=found[0], repositories=len(found))
-        return bool(found)
+        emptied = await asyncio.to_thread(places.emptied, self._settings.repositories, paths)
+        if emptied:
+            self._say("repository-emptied", repository=emptied[0], repositories=len(emptied))
+        return bool(emptied)
 
     async def _beat(self) -> None:
         """Send heartbeats, and write the state."""
@@ -338,7 +339,7 @@ class Applier:
                 *(status.waiting, len(status.parked), time.time()),
             )
             await self._subscription.tell(messages.leases(self._settings.host), lease.body())
-            # The primary may be down: readers go on, as no mirror can be ahead of the stream.
+            # The primary may be down: reads continue, as no mirror can be ahead of the stream.
             asked_at = time.monotonic()
             if await self._subscription.answers():
                 self._heard_at = asked_at
@@ -348,7 +349,7 @@ class Applier:
 
     def _status(self) -> Status:
         status = self._scheduler.status(time.monotonic())
-        # A mirror that was away may not know which tokens were revoked meanwhile.
+        # A mirror that was away may not know yet which tokens were revoked.
         return status._replace(caught_up=status.caught_up and self._first.are_tokens_known)
 
     def _write(self) -> None:

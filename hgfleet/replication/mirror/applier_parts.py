@@ -1,4 +1,4 @@
-"""Functions that the applier is made of, so that tests give it others."""
+"""Functions that the applier is made of, so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Parts:
     """Functions that the applier calls in threads, or in its workers (`make_worker`).
 
-    `listing` yields the primary's repositories, `documents` brings the documents of the primary and
-    returns the number of changes, `first` brings the registry or the tokens and returns whether
-    there was a change, `registry` reads the registry of this mirror, `held` says what it does not
-    follow the primary in.
+    `listing` yields the primary's repositories, `documents` fetches the documents of the primary
+    and returns the number of changes, `first` fetches the registry or the tokens and returns
+    whether they changed, `registry` reads the registry of this mirror, `held` returns the points in
+    which the mirror does not follow the primary.
     """
 
     make_worker: Callable[[], Any]
@@ -33,4 +33,4 @@ class Parts:
     can_repair: bool = False
     held: Callable[[], state_file.Held] = state_file.Held
     sync: Callable[[], None] | None = None
-    """Has the repositories on the disk; raises HostError."""
+    """Writes the repositories through to the disk; raises HostError."""

@@ -1,8 +1,8 @@
-"""Apply one record of the primary to a mirror's repository, in one transaction of hg.
+"""Apply a record of the primary to a mirror's repository, in a single transaction of hg.
 
-Changesets, phases, bookmarks, obsolescence markers and the record's line stand or fall together, so
-the mirror's own push log is the position of the mirror. Nothing is decided here about the push: the
-primary's policies did, and no hook of a person runs.
+Changesets, phases, bookmarks, obsolescence markers and the record's line are written together or
+not at all, so the mirror's own push log is the position of the mirror. The primary's policies have
+already decided about the push: here no policy applies, and no hook of a person runs.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _OFF: Final = (
     b"session_limits",
     b"signedbundles",
 )
-# The right to write (the applier is an operator), the append of the record's line, its index.
+# Hooks for the right to write (the applier is an operator), for the record's line and its index.
 _HOOKS: Final = (b"access", b"pushlog", b"pushlog_index")
 
 
 class IncompleteError(Exception):
-    """The changegroup has not all changesets of the record."""
+    """The changegroup and the record do not have the same changesets."""
 
 
 def new_ui() -> Any:
@@ -77,9 +77,9 @@ def new_ui() -> Any:
 
 
 def open_repository(path: Path) -> Any:
-    """Open a repository with all its changesets, hidden ones included."""
+    """Open a repository with all its changesets, hidden changesets included."""
     ui = new_ui()
-    # A push log is written for a registered repository, and that is one with a path.
+    # A push log is written only for a registered repository, which is a repository with a path.
     ui.setconfig(b"hgfleet", b"path", os.fsencode(path), b"applier")
     repo = factory.repository(ui, os.fsencode(path)).unfiltered()
     for name, _command in list(repo.ui.configitems(b"hooks", untrusted=True)):
@@ -98,27 +98,29 @@ def tip_of(repo: Any) -> Tip:
 def locked(repo: Any, expected: str) -> Iterator[None]:
     """Lock a repository, and undo a transaction that a killed process left.
 
-    Raises MissingError where the folder is that of another repository: the lock is one of a path,
-    and another folder may have come there since the repository was opened.
+    Raises MissingError if the folder belongs to another repository: the lock belongs to a path, and
+    another folder may have come there since the repository was opened.
     """
     with repo.wlock(), repo.lock():
         place = os.fsdecode(repo.root)
-        # The file of a release before, or of a mistake, may say something else than the log.
-        found = {identity.of(place), tip_of(repo).repository} - {""}
-        if found != {expected}:
-            got = f"repository {' and '.join(sorted(found))}" if found else "one without identity"
-            raise MissingError(f"{place}: got {got}, expected {expected}; documents bring it")
+        # An earlier release, or a mistake, may have left a file that contradicts the push log.
+        named = {identity.of(place), tip_of(repo).repository} - {""}
+        if named != {expected}:
+            got = " and ".join(sorted(named)) or "none"
+            raise MissingError(
+                f"{place}: got identity {got}, expected {expected}; the documents bring it"
+            )
         if repo.svfs.exists(b"journal"):
             repo.recover()
         yield
 
 
 def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step:
-    """Apply a record unless the repository has it or has a gap before it; say which.
+    """Apply a record unless the repository has it or has a gap before it; return which.
 
-    `data` is a changegroup of version 03, compressed with zlib, or None where there is none. Raises
-    MissingError for a record of another repository, also where the log is empty, DivergedError,
-    IncompleteError, or what Mercurial raises; all of them leave the repository as it was.
+    `data` is a changegroup of version 03, compressed with zlib, or None. Raises MissingError for a
+    record of another repository, even if the log is empty, DivergedError, IncompleteError, or
+    errors of Mercurial. Each error leaves the repository as it was.
     """
     with locked(repo, record.repository):
         step = next_step(repo, line, record)
@@ -157,14 +159,14 @@ def _has_push_log(repo: Any) -> bool:
 
 
 def _append(repo: Any, tr: Any, tip: Tip, lines: list[bytes]) -> None:
-    """Have the transaction append lines to the push log, after the changelog is complete."""
+    """Let the transaction append lines to the push log, once the changelog is complete."""
     tr.addfinalize(b"pushlog-applied", lambda tr: writing.append(repo.svfs, tr, tip, lines))
 
 
 def _check_origin(repo: Any, record: Record, tip: Tip) -> None:
-    """Refuse a first record where the repository has changesets that no record names."""
+    """Refuse a first record if the repository has changesets that no record names."""
     if record.kind == "strip":
-        # Removing changesets takes hg several transactions; readers keep the old repository.
+        # hg removes changesets in several transactions; until then readers use the old repository.
         raise RemovalError(f"record {record.id} removes changesets")
     if tip.id == 0 and record.kind == "push" and len(repo):
         raise DivergedError(
@@ -193,7 +195,7 @@ def _content(repo: Any, tr: Any, record: Record, data: BinaryIO | None) -> None:
 
 
 def move_bookmarks(repo: Any, tr: Any, moves: Sequence[tuple[str, str | None]]) -> None:
-    """Set bookmarks to changesets, or delete those with None."""
+    """Set bookmarks to changesets, or delete a bookmark if its changeset is None."""
     if not moves:
         return
     changes = [
@@ -212,7 +214,7 @@ def add_markers(repo: Any, tr: Any, markers: Sequence[str]) -> None:
 
 
 def _phases(repo: Any, tr: Any, record: Record) -> None:
-    """Set the phases after the push: down to the public ones first, then up."""
+    """Set the phases after the push: first lower phases, then higher phases."""
     by_phase: dict[int, list[bytes]] = {}
     for node, _before, after in record.phases:
         number = phases.phasenumber[after.encode("ascii")]
@@ -226,12 +228,12 @@ def _phases(repo: Any, tr: Any, record: Record) -> None:
 def _check(repo: Any, record: Record) -> None:
     """Compare the result with the record; raises DivergedError."""
     for node, _before, after in record.phases:
-        found = repo[to_binary(node)].phasestr().decode("ascii")
-        if found != after:
-            raise DivergedError(f"changeset {node} is {found} after the push, expected {after}")
+        phase = repo[to_binary(node)].phasestr().decode("ascii")
+        if phase != after:
+            raise DivergedError(f"changeset {node} is {phase} after the push, expected {after}")
     heads = [to_hexadecimal(head).decode("ascii") for head in repo.changelog.heads()]
     if record.heads.digest and Heads.digest_of(heads) != record.heads.digest:
         raise DivergedError(
             f"the mirror has other heads ({len(heads)}) after record {record.id} than the primary: "
-            "it has changesets of its own, or misses some"
+            "it has changesets of its own, or changesets are missing"
         )

@@ -1,8 +1,8 @@
 """Circuit breaker: many failures of different repositories in a row pause a mirror. Pure.
 
-One broken repository is parked and costs the others nothing. When several fail one after the other,
-the host, the network or the release is the cause, and each further try may do harm. After a pause
-one repository is tried: its success ends the pause, its failure doubles the next one.
+A broken repository is parked, without harm to others. When several repositories fail in a row, the
+host, the network or the release is the cause, and each further try may do harm. After a pause a
+single repository is tried: its success ends the pause, its failure doubles the next pause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 THRESHOLD: Final = 5
-"""Different repositories that fail without a success in between."""
+"""Number of different repositories that fail without a success in between."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -26,17 +26,17 @@ class Breaker:
     pause_seconds: float = 0.0
     until: float = 0.0
     trying: bool = False
-    """One repository is tried after a pause."""
+    """Whether a repository is being tried after a pause."""
 
     def succeeded(self) -> None:
-        """Note a success: the pause is over."""
+        """Record a success: the pause is over."""
         self.failed.clear()
         self.pause_seconds = 0.0
         self.until = 0.0
         self.trying = False
 
     def failure(self, repository: str, now: float) -> None:
-        """Note a failure of a repository."""
+        """Record a failure of a repository."""
         self.failed.add(repository)
         self.trying = False
         if len(self.failed) < self.threshold or now < self.until:
@@ -47,15 +47,15 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the mirror is paused, or tries one repository after a pause."""
+        """Whether the mirror is paused, or tries a repository after a pause."""
         return self.until > 0
 
     def may_start(self, now: float) -> bool:
-        """Whether a repository may be worked on; after a pause, one at a time."""
+        """Whether a repository may be worked on; after a pause, only one at a time."""
         if not self.is_open:
             return True
         return now >= self.until and not self.trying
 
     def started(self) -> None:
-        """Note that work on a repository began."""
+        """Record that work on a repository began."""
         self.trying = self.is_open

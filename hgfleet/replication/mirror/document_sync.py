@@ -1,10 +1,10 @@
-"""Documents of the primary, brought to a mirror.
+"""Documents of the primary, copied to a mirror.
 
 The registry comes first: from then on the mirror's web workers know the readers of each repository,
-and only then are folders and bundles changed. Registry and tokens are brought by themselves as well
-(`first`), beside a run that fetches bundles, and neither waits for the other. A mirror whose source
-does not answer keeps what it has, and so does one that has a later generation of them. Each step
-may be the last one of a killed process; the next run goes on.
+and only then are folders and bundles changed. Registry and tokens are also fetched separately
+(`first`), at the same time as a run that fetches bundles, and neither waits for the other. A mirror
+keeps its documents if the source does not answer, or if it has a later generation of them. A
+process may be killed after any step; the next run continues.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class DocumentSync:
-    """One mirror. `first` is safe in threads; one at a time calls `run`."""
+    """Documents of a mirror. `first` is safe in threads; `run` has a single caller at a time."""
 
     def __init__(
         self, settings: Settings, source: SourceClient, say: Callable[[str], None]
@@ -57,16 +57,16 @@ class DocumentSync:
         }
 
     def held(self) -> Held:
-        """Return what this mirror does not follow the primary in."""
-        refused = {name: one.refused for name, one in self._guards.items() if one.refused}
+        """Return the points in which this mirror does not follow the primary."""
+        refused = {name: guard.refused for name, guard in self._guards.items() if guard.refused}
         days = self._settings.keep_missing_days
         return Held(refused, asides.sentences(self._follow.aside, days), self._away)
 
     def run(self) -> int:
-        """Bring all documents; return the number of changes.
+        """Fetch all documents; return the number of changes.
 
-        Raises UnavailableError where the source does not answer. One document that cannot be
-        brought is told of, and keeps no other from it.
+        Raises UnavailableError if the source does not answer. If a document cannot be fetched, this
+        is logged, and the others are fetched all the same.
         """
         known = self._current(self._files.stamp())
         stamp, listed = self._source.documents(known)
@@ -88,7 +88,7 @@ class DocumentSync:
         away: dict[str, str] = {}
         for one in plan.fetch:
             try:
-                self._bring(one)
+                self._bring(document)
                 done += 1
             except RefusedError:
                 continue
@@ -101,15 +101,15 @@ class DocumentSync:
         return done
 
     def _current(self, here: str) -> str:
-        """Return the stamp of the primary's documents that this mirror has, or ""."""
+        """Return the stamp of the primary's documents if this mirror has them all, else ""."""
         there, then = self._brought
         return there if here and here == then else ""
 
     def first(self, name: str) -> bool:
-        """Bring the registry, with its repositories, or the tokens, as the primary has them now.
+        """Fetch the registry, with its repositories, or the tokens, as the primary has them now.
 
-        Returns whether there was a change. Raises RefusedError where the primary's are older than
-        those of this mirror, and UnavailableError where the source does not answer.
+        Returns whether there was a change. Raises RefusedError if the primary's version is older
+        than this mirror's version, and UnavailableError if the source does not answer.
         """
         if name == documents.TOKENS:
             with self._bringing[name]:
@@ -130,7 +130,7 @@ class DocumentSync:
                 guard.agree()
                 return False
             if there == NONE:
-                # Mirrors of a primary without a registry keep the one that they have.
+                # Mirrors of a primary without a registry keep their own registry.
                 guard.keep()
                 return False
             guard.refuse_again(there)
@@ -138,7 +138,7 @@ class DocumentSync:
             return True
 
     def _try_to_follow(self) -> None:
-        """Follow, and tell of folders that cannot move yet; all else arrives."""
+        """Follow the registry, and log folders that cannot move yet; all others move."""
         is_sure = not self._guards[documents.REGISTRY].refused
         problems = self._follow.run(expires=is_sure)
         if problems != self._told:
@@ -161,7 +161,7 @@ class DocumentSync:
         return is_new
 
     def _first_registry(self, guard: GenerationGuard) -> None:
-        """Replace the registry by a later one that can be read; else the old one stays."""
+        """Replace the registry if the new version is later and can be read; else it stays."""
         content = io.BytesIO()
         self._source.document(documents.REGISTRY, content, user_repositories.MAX_SIZE)
         coming = user_repositories.parse(content.getvalue(), "the registry of the primary")
@@ -176,7 +176,7 @@ class DocumentSync:
             (dynamic.parent / user_repositories.SEEN).touch(mode=0o640)
 
     def _write(self, name: str, content: bytes) -> bool:
-        """Replace a document unless it is the same; return whether it was another one."""
+        """Replace a document unless the content is the same; return whether it changed."""
         opened = self._files.open(name)
         if opened is not None:
             with opened:
@@ -193,15 +193,15 @@ class DocumentSync:
         self._files.delete(name)
         return opened is not None
 
-    def _bring(self, one: Document) -> None:
-        if one.name == documents.TOKENS:
-            self.first(one.name)
+    def _bring(self, document: Document) -> None:
+        if document.name == documents.TOKENS:
+            self.first(document.name)
             return
 
         def fetch(file: IO[bytes]) -> None:
-            self._source.document(one.name, file, one.size)
+            self._source.document(document.name, file, document.size)
 
-        self._files.replace(one, fetch)
+        self._files.replace(document, fetch)
 
 
 def _write(file: IO[bytes], content: bytes) -> None:

@@ -1,21 +1,21 @@
-"""Failures of a mirror's work on a repository: their kinds, and what follows from each. Pure.
+"""Failures of a mirror's work on a repository: their kinds, and their consequences. Pure.
 
-| kind | example | what follows |
+| kind | example | consequence |
 | --- | --- | --- |
 | network | no connection to the source | the host waits, and tries again; nothing is destroyed |
-| readers | the mirror's registry is older than the push | bring documents, try again |
+| readers | the mirror's registry is older than the push | fetch documents, try again |
 | refused | the source cannot read this repository | try again, then park the repository |
-| missing | its folder is not at its place yet | bring documents, try again, then park |
+| missing | its folder is not at its place yet | fetch documents, try again, then park |
 | busy | another process holds the lock | try again soon, then park |
 | host | disk full, too many open files | try again, then park; many pause the mirror |
-| corruption | a revlog fails its checks | clone again beside, verify, exchange |
-| removal | the primary stripped changesets | clone again beside, exchange |
+| corruption | a revlog fails its checks | make a fresh copy, verify, exchange |
+| removal | the primary stripped changesets | make a fresh copy, exchange |
 | diverged | the mirror has changesets of its own | park the repository |
 | poison | the same push fails each time | park the repository, go on with the others |
 
-A failure of the connection and a registry that does not arrive are the host's. All others are of
-one repository: it is parked, and told, before it is behind for `LATE_SECONDS`, so it takes itself
-out of service and not the host.
+A failure of the connection and a registry that does not arrive concern the whole host. All other
+failures concern a single repository: it is parked, and reported, before it is behind for
+`LATE_SECONDS`, so only this repository leaves the service, not the host.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kind(StrEnum):
 
 
 class Action(StrEnum):
-    """What follows from a failure."""
+    """Consequence of a failure."""
 
     RETRY = "retry"
     REPAIR = "repair"
@@ -69,22 +69,22 @@ class Failure:
 LATE_SECONDS: Final = 120.0
 """How long a repository may be behind before its mirror leaves the proxy.
 
-Longer than every failure of a single repository takes until it is parked, and than four looks at
-the primary's documents; a push that is being applied is not behind, however long that takes.
+This is longer than any failure of a repository takes until it is parked, and longer than four
+checks of the primary's documents. A push that is being applied is not behind, however long that is.
 """
 
 PARKED_SECONDS: Final = 300.0
-"""The time after which a parked repository is tried again: a repair needs no further command."""
+"""Time after which a parked repository is tried again, so a repair needs no further command."""
 
 _PASSING_SECONDS: Final = 60.0
 """The same, for kinds that end without a repair."""
 
 
 class _Rule(NamedTuple):
-    """What follows from failures of a kind."""
+    """Tries and waits after failures of a kind."""
 
     first: float = 1.0
-    """Seconds until the second try; doubled from try to try."""
+    """Seconds until the second try; doubled with each try."""
     longest: float = 30.0
     most: int | None = None
     """Failures in a row after which a repository is parked; a repair is tried before the last."""
@@ -108,9 +108,9 @@ _RULES: Final = {
 MOST_TRIES: Final = {kind: rule.most for kind, rule in _RULES.items() if rule.most is not None}
 
 ENDS_WORKER: Final = frozenset({Kind.HOST, Kind.CORRUPTION, Kind.POISON})
-"""Failures after which the worker process ends: they came out of the middle of hg, or are
-defects. The others are answers of other programs and checks of this one. They come in numbers
-while a server is away, and a process for each would cost a mirror of many repositories a core."""
+"""Failures after which the worker process ends: they interrupted hg, or are defects. All others are
+answers of other programs, or checks of this program. While a server is away there are many of them,
+and a new process after each would cost a mirror of many repositories a core."""
 
 _HOST_ERRORS: Final = frozenset(
     {
@@ -125,7 +125,7 @@ _HOST_ERRORS: Final = frozenset(
     }
 )
 
-# Errors of Mercurial by the names of their classes: the daemon does without Mercurial.
+# Errors of Mercurial by the names of their classes: the daemon does not import Mercurial.
 _NAMES: Final = {
     "LockHeld": Kind.BUSY,
     "LockUnavailable": Kind.BUSY,
@@ -140,7 +140,7 @@ _NAMES: Final = {
 
 
 def classify(error: BaseException) -> Kind:
-    """Return the kind of an error: of its nearest class that has one."""
+    """Return the kind of an error, by its nearest class that has a kind."""
     match error:
         case DivergedError() | PushlogError():
             return Kind.DIVERGED
@@ -171,7 +171,7 @@ def classify(error: BaseException) -> Kind:
 
 
 def action(kind: Kind, tries: int, *, can_repair: bool) -> Action:
-    """Decide what follows from a failure; `tries` counts failures in a row, this one included."""
+    """Decide about a failure; `tries` counts failures in a row, including this failure."""
     most = MOST_TRIES.get(kind)
     if kind in (Kind.CORRUPTION, Kind.REMOVAL):
         assert most is not None
@@ -185,5 +185,5 @@ def parked_seconds(kind: Kind) -> float:
 
 
 def delay(kind: Kind, tries: int) -> float:
-    """Return the seconds until the next try, which double from try to try."""
+    """Return the seconds until the next try, which double with each try."""
     return min(_RULES[kind].first * 2.0 ** min(tries - 1, 30), _RULES[kind].longest)

@@ -1,9 +1,9 @@
-"""Folders of a mirror, brought to where its registry has their repositories.
+"""Folders of a mirror, moved to the places where its registry has their repositories.
 
 The registry comes first, so that readers are known before a folder moves, and each program that
 serves a repository checks its identity. Folders that leave their places go through `.replication`,
-so that two of them can exchange their paths. Nothing is deleted that the registry does not name as
-deleted.
+so that two folders can exchange their paths. A repository is deleted only if the registry names it
+as deleted.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LOCK_WAIT_S: Final = 10
 """Seconds that a folder waits for a push that is being applied."""
 
 FOLLOWED: Final = ".registry-followed"
-"""Beside the registry: the one that the applier of the release before has followed."""
+"""File next to the registry: the registry that the previous release's applier followed last."""
 
 WHOLE_S: Final = 600.0
-"""Seconds between walks through the whole disk; the places that are known are looked at always."""
+"""Seconds between walks through the whole disk; known places are checked each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Registry:
 
 
 class Follow:
-    """The folders of one mirror. `run` is safe in threads, and excludes other processes."""
+    """The folders of a mirror. `run` is safe in threads, and excludes other processes."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
@@ -69,21 +69,21 @@ class Follow:
         self._done: tuple[Stamp, ...] = ()
         """Stamps of the registry that the last run followed without a problem."""
         self._walked: tuple[float, Stamp] = (float("-inf"), ())
-        """When all of the disk was looked at, and the inventory's registry of then."""
+        """When the whole disk was read, and the stamp of the inventory's registry at that time."""
         self._known: set[str] = set()
-        """Places with repositories, since that."""
+        """Places with repositories, seen since then."""
         self._placed: frozenset[str] = frozenset()
-        """Paths whose repository has been in its place, with its identity."""
+        """Paths whose repository was in its place, with its identity."""
         self._configured: dict[str, Any] = {}
         """Entries whose configuration was written, by path."""
         self.aside: Mapping[str, Aside] = {}
         """Folders of repositories that the registry lost, by their names in AWAY."""
 
     def run(self, *, expires: bool = True) -> list[str]:
-        """Bring the folders in line; return a sentence for each step that failed.
+        """Move the folders to their places; return a sentence for each step that failed.
 
-        Without `expires`, nothing that was set aside is deleted because its time is over. Raises
-        RegistryError where the registry cannot be read; then nothing is touched.
+        Without `expires`, no folder that was set aside is deleted because its time is over. Raises
+        RegistryError if the registry cannot be read; then nothing is touched.
         """
         settings = self._settings
         with dynamic_update.locked(settings.dynamic):
@@ -91,18 +91,20 @@ class Follow:
             is_whole = self._is_walk_due(stamps[0])
             is_done = stamps == self._done and not is_whole and not self._is_emptied()
             if not stamps[1] or is_done:
-                # Without the registry, nothing is known to be anyone's.
+                # Without the registry it is unknown where any repository belongs.
                 return []
             self._done = ()
             registry = _read(settings)
-            found = self._look(registry.wanted, is_whole=is_whole)
+            folders = self._look(registry.wanted, is_whole=is_whole)
             if registry.nameless:
-                found = self._mark(found, registry.nameless)
+                folders = self._mark(folders, registry.nameless)
             plan = follow_plan.plan(
-                found, registry.wanted, registry.dynamic.purged, registry.nameless
+                folders, registry.wanted, registry.dynamic.purged, registry.nameless
             )
             problems = self._carry_out(plan)
-            problems += self._configure(registry, {one.place: one.identity for one in found})
+            problems += self._configure(
+                registry, {folder.place: folder.identity for folder in folders}
+            )
             self._note_aside(plan, registry.static, expires=expires)
             if is_whole:
                 self._walked = time.monotonic(), stamps[0]
@@ -116,11 +118,11 @@ class Follow:
         return problems
 
     def leave(self, coming: Dynamic) -> None:
-        """Have folders leave their places that entries without identity take; `run` goes on.
+        """Move folders away from places that entries without identity take; `run` does the rest.
 
-        No program that serves a repository notices another one at the path of such an entry, so
-        they leave before the registry comes; the caller holds its lock. Raises UnavailableError
-        where one cannot leave yet.
+        A program that serves a repository does not notice another repository at the path of such an
+        entry, so folders leave before the registry comes; the caller holds its lock. Raises
+        UnavailableError if a folder cannot leave yet.
         """
         nameless = _nameless(coming, load_compiled(self._settings.compiled).repositories)
         if not nameless:
@@ -142,23 +144,23 @@ class Follow:
             if not self._take(Folder(path), f"left-{identity.made()}", problems):
                 raise UnavailableError(f"the registry of the primary waits: {problems[0]}")
 
-    def _mark(self, found: list[Folder], nameless: Mapping[str, str]) -> list[Folder]:
-        """Note which entries without identity the folders in their places have followed."""
+    def _mark(self, folders: list[Folder], nameless: Mapping[str, str]) -> list[Folder]:
+        """Mark the folders in their places with the entries without identity that they follow."""
         before, marked = self._times(), []
-        for one in found:
-            created = before.get(one.place) or nameless.get(one.place, "")
-            if one.created or one.place not in nameless or not created:
-                marked.append(one)
+        for folder in folders:
+            created = before.get(folder.place) or nameless.get(folder.place, "")
+            if folder.created or folder.place not in nameless or not created:
+                marked.append(folder)
                 continue
-            places.mark(self._root / one.place, created)
-            marked.append(replace(one, created=created))
+            places.mark(self._root / folder.place, created)
+            marked.append(replace(folder, created=created))
         return marked
 
     def _times(self) -> dict[str, str]:
         """Return the times of creation of the entries that the folders follow, by path.
 
-        The applier of the release before leaves the registry that they followed last, where that is
-        not the one that lies here.
+        The applier of the previous release leaves the registry that they followed last, if it
+        differs from the registry that is here.
         """
         for file in (self._settings.dynamic.parent / FOLLOWED, self._settings.dynamic):
             with contextlib.suppress(RegistryError):
@@ -168,7 +170,7 @@ class Follow:
         return {}
 
     def _forget_former_notes(self) -> None:
-        """Remove what an applier of the release before would compare with, after a rollback."""
+        """Remove files that the previous release's applier would compare with after a rollback."""
         folder = self._settings.dynamic.parent
         for file in (folder / FOLLOWED, folder / ".registry-following"):
             file.unlink(missing_ok=True)
@@ -187,12 +189,14 @@ class Follow:
         return bool(wanted) and identity.of(self._root / path) == wanted
 
     def _look(self, wanted: Iterable[str], *, is_whole: bool) -> list[Folder]:
-        """Look at all repositories, or where they were the last time and are to be."""
+        """Read all repositories, or only the places where they were last time and should be."""
         if is_whole:
             self._known = set(places.paths(self._root))
         self._known |= set(wanted)
         looked = [*self._known, *places.away(self._root)]
-        return [one for place in looked if (one := places.folder(self._root, place)) is not None]
+        return [
+            folder for place in looked if (folder := places.folder(self._root, place)) is not None
+        ]
 
     def _carry_out(self, plan: Plan) -> list[str]:
         problems: list[str] = []
@@ -201,44 +205,46 @@ class Follow:
                 places.identify(self._root / place, given)
             except OSError as error:
                 problems.append(f"{place}: {error}")
-        for one in plan.delete:
-            if one.away.startswith(GONE):
+        for folder in plan.delete:
+            if folder.away.startswith(GONE):
                 continue
-            if self._take(one, f"{GONE}{one.identity}", problems):
-                self._say(f"{one.place}: {one.identity} was deleted, removed")
-        for one, name in plan.set_aside:
-            if self._take(one, name, problems):
+            if self._take(folder, f"{GONE}{folder.identity}", problems):
+                self._say(f"{folder.place}: {folder.identity} was deleted, removed")
+        for folder, name in plan.set_aside:
+            if self._take(folder, name, problems):
                 self._say(
-                    f"{one.place}: the registry does not name {one.identity or 'it'} there; set "
-                    f"aside as {AWAY}/{name}, and served by nothing"
+                    f"{folder.place}: the registry does not name {folder.identity or 'it'} there; "
+                    f"set aside as {AWAY}/{name}, and not served"
                 )
-        for one in plan.take_away:
-            self._take(one, one.key, problems)
-        for one, path in plan.put:
-            self._put(one, path, problems)
+        for folder in plan.take_away:
+            self._take(folder, folder.key, problems)
+        for folder, path in plan.put:
+            self._put(folder, path, problems)
         return problems
 
-    def _take(self, one: Folder, name: str, problems: list[str]) -> bool:
-        """Move a folder out of its place; False if a push is at work on it, or it is gone."""
-        place, away = self._root / one.place, self._root / AWAY
+    def _take(self, folder: Folder, name: str, problems: list[str]) -> bool:
+        """Move a folder out of its place; False if a push is being applied, or it is gone."""
+        place, away = self._root / folder.place, self._root / AWAY
         away.mkdir(mode=0o700, exist_ok=True)
         try:
-            if one.away:
+            if folder.away:
                 place.rename(away / name)
             else:
-                with moves.at_rest(place, one.place, LOCK_WAIT_S):
+                with moves.at_rest(place, folder.place, LOCK_WAIT_S):
                     place.rename(away / name)
         except (HgfleetError, OSError) as error:
-            problems.append(f"{one.place}: {error}")
+            problems.append(f"{folder.place}: {error}")
             return False
-        if not one.away:
-            _remove_empty_parents(self._root, one.place)
+        if not folder.away:
+            _remove_empty_parents(self._root, folder.place)
         return True
 
-    def _put(self, one: Folder, path: str, problems: list[str]) -> None:
-        away = self._root / AWAY / (one.away or one.key)
+    def _put(self, folder: Folder, path: str, problems: list[str]) -> None:
+        away = self._root / AWAY / (folder.away or folder.key)
         if not away.is_dir() or (self._root / path).exists():
-            problems.append(f"{path}: its repository {one.key} waits for {one.place} to leave")
+            problems.append(
+                f"{path}: its repository {folder.key} waits for {folder.place} to leave"
+            )
             return
         try:
             make_folders(self._root, path.rpartition("/")[0])
@@ -246,32 +252,32 @@ class Follow:
         except OSError as error:
             problems.append(f"{path}: {error}")
             return
-        # It has the configuration of its former path.
+        # The moved folder has the configuration of its former path.
         self._configured.pop(path, None)
-        self._say(f"{path}: moved from {one.place}")
+        self._say(f"{path}: moved from {folder.place}")
 
-    def _configure(self, registry: _Registry, found: Mapping[str, str]) -> list[str]:
+    def _configure(self, registry: _Registry, before: Mapping[str, str]) -> list[str]:
         """Create missing repositories, and write the configuration of changed entries.
 
         `found` has the identities that were at their places before anything moved.
         """
         problems = []
-        target, identities = places.target(self._settings), set(found.values()) - {""}
+        target, identities = places.target(self._settings), set(before.values()) - {""}
         raw, static = registry.dynamic.raw, registry.static.repositories
         for path, wanted in sorted(registry.wanted.items()):
             # The identity of a repository of the inventory comes from the primary, and names the
-            # links to its bundles. All else of it is written by `registry apply`.
+            # links to its bundles. `registry apply` writes everything else.
             state = wanted if path in static else raw[path]
             is_configured = self._configured.get(path) == state
-            if is_configured and wanted and found.get(path) == wanted:
+            if is_configured and wanted and before.get(path) == wanted:
                 continue
             repository, place = registry.served.get(path), self._root / path
             is_there = (place / ".hg").is_dir()
             if not is_there and wanted in identities:
-                # It waits elsewhere for a push that is applied: nothing empty takes its place.
+                # It waits elsewhere while a push is applied: no empty repository takes its place.
                 continue
             if repository is None or not (is_there or wanted):
-                # An entry of a release before may be that of a repository that is elsewhere.
+                # An entry of an earlier release may belong to a repository that is elsewhere.
                 continue
             if is_there and (is_configured or not state):
                 continue
@@ -288,34 +294,34 @@ class Follow:
         return problems
 
     def _note_aside(self, plan: Plan, static: Registry, *, expires: bool) -> None:
-        """Note since when folders are set aside, and delete those whose time is over."""
+        """Record since when folders are set aside, and delete folders whose time is over."""
         noted, now = asides.load(self._root), time.time()
-        paths = {name: one.place for one, name in plan.set_aside}
-        found = asides.updated(noted, asides.names(self._root), paths, now)
-        lost = {} if not found else missing.load_or_none(self._settings.dynamic)
-        retired = asides.retired(found, lost, static.repositories)
-        alarmed = {name: one for name, one in found.items() if name not in retired}
+        paths = {name: note.place for note, name in plan.set_aside}
+        notes = asides.updated(noted, asides.names(self._root), paths, now)
+        lost = {} if not notes else missing.load_or_none(self._settings.dynamic)
+        retired = asides.retired(notes, lost, static.repositories)
+        alarmed = {name: note for name, note in notes.items() if name not in retired}
         days = self._settings.keep_missing_days
         if expires:
             alarmed = asides.looked_at(alarmed, days, now)
-            found |= alarmed
+            notes |= alarmed
         for name in asides.expired(alarmed, days, now) if expires else ():
-            one = found.pop(name)
+            note = notes.pop(name)
             del alarmed[name]
-            # A kill leaves what a resync removes.
+            # A resync removes the folder that a killed process leaves.
             away = self._root / AWAY / f"old-{name}"
             (self._root / AWAY / name).rename(away)
             shutil.rmtree(away, ignore_errors=True)
-            self._say(f"{one.path}: {AWAY}/{name} was set aside for {days} days, removed")
-        if found != noted:
-            asides.save(self._root, found)
+            self._say(f"{note.path}: {AWAY}/{name} was set aside for {days} days, removed")
+        if notes != noted:
+            asides.save(self._root, notes)
         self.aside = alarmed
 
     def _empty_away(self, plan: Plan) -> None:
         """Delete the folders of repositories that the registry names as deleted."""
         away = self._root / AWAY
-        for one in plan.delete:
-            name = one.away if one.away.startswith(GONE) else f"{GONE}{one.identity}"
+        for folder in plan.delete:
+            name = folder.away if folder.away.startswith(GONE) else f"{GONE}{folder.identity}"
             shutil.rmtree(away / name, ignore_errors=True)
 
 
@@ -330,7 +336,7 @@ def _read(settings: Settings) -> _Registry:
 
 
 def _nameless(dynamic: Dynamic, declared: Container[str]) -> dict[str, str]:
-    """Return the times of creation of the entries that a release before wrote, by path."""
+    """Return the times of creation of the entries that an earlier release wrote, by path."""
     return {
         path: entry.created
         for path, entry in dynamic.repositories.items()
@@ -339,7 +345,7 @@ def _nameless(dynamic: Dynamic, declared: Container[str]) -> dict[str, str]:
 
 
 def _remove_empty_parents(root: Path, path: str) -> None:
-    """Remove the folders above a path that are empty; rmdir removes no others."""
+    """Remove the empty folders above a path; rmdir removes no others."""
     for above in (root / path).parents:
         if above == root:
             return

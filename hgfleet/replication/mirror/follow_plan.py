@@ -1,12 +1,13 @@
-"""Folders of a mirror after its registry: which move, go, come, or are set aside. Pure.
+"""Plan for the folders of a mirror by its registry: which move, go, or are set aside. Pure.
 
-A folder is known by the identity of its repository, so nothing has to be remembered from one run to
-the next: a run that was killed at any point is finished by the next one, which looks at the disk.
+A folder is recognized by the identity of its repository, so nothing has to be remembered between
+runs: after a killed run, the next run reads the disk and finishes the work.
 
-A primary of the release before names no identities. There a folder is known by the time at which
-the registry entry was created that it has followed: it is in a file of the folder (`places.mark`).
-Entries of the same second are not told apart: their folders stay where they are, and leave for good
-when one of these entries goes or comes. (Two of them that exchange their paths are not noticed.)
+A primary of the previous release names no identities. There a folder is recognized by the time of
+creation of the registry entry that it followed, which is in a file of the folder (`places.mark`).
+Entries of the same second cannot be told apart: their folders stay where they are, and leave for
+good when any of these entries goes or comes. (If two of them exchange their paths, this is not
+noticed.)
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 AWAY: Final = ".replication"
-"""Folder below the root of repositories for those that move or go; no path begins with a dot."""
+"""Folder below the root for repositories that move or go; no path begins with a dot."""
 
 ASIDE: Final = "aside-"
-"""In AWAY, before the identity of a repository that the registry does not name."""
+"""Prefix in AWAY, before the identity of a repository that the registry does not name."""
 
 GONE: Final = "gone-"
-"""In AWAY, before the identity of a deleted repository, until its folder is empty."""
+"""Prefix in AWAY, before the identity of a deleted repository, until its folder is removed."""
 
 SHARED: Final = " shared"
-"""Behind the time that a folder has followed, if others were created in the same second: it follows
-no entry but one with an identity."""
+"""Suffix of the time that a folder followed, if other entries were created in the same second: then
+the folder follows only an entry with an identity."""
 
 _KEPT: Final = ("old-", "new-", "bundle-")
-"""In AWAY: of a resync, which looks after them."""
+"""Prefixes in AWAY of folders that a resync makes and removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,17 @@ class Folder:
 
     place: str
     identity: str = ""
-    """Of its store, else that of its push log."""
+    """The identity in its store, else in its push log."""
     is_empty: bool = False
-    """Neither changesets nor records, and therefore nobody's."""
+    """It has neither changesets nor records, so it belongs to no repository."""
     is_logged: bool = False
-    """Its push log alone has the identity: a release before made it."""
+    """Only its push log has the identity: an earlier release created it."""
     created: str = ""
-    """Of the entry of a release before that it has followed; "" where it followed none."""
+    """Time of creation of the earlier release's entry that it followed; "" if it followed none."""
 
     @property
     def away(self) -> str:
-        """Its name in AWAY, "" if it is elsewhere."""
+        """Its name in AWAY; "" if it is elsewhere."""
         above, _, name = self.place.rpartition("/")
         return name if above == AWAY else ""
 
@@ -66,21 +67,21 @@ class Folder:
 
 @dataclass(slots=True)
 class Plan:
-    """Steps in their order; those that leave their places come first, so paths can be exchanged."""
+    """Steps in their order; folders leave their places first, so paths can be exchanged."""
 
     delete: list[Folder] = field(default_factory=list)
     take_away: list[Folder] = field(default_factory=list)
-    """Into AWAY, under the key."""
+    """Folders to move into AWAY, under the key."""
     set_aside: list[tuple[Folder, str]] = field(default_factory=list)
-    """With the name in AWAY."""
+    """Folders with their names in AWAY."""
     give: list[tuple[str, str]] = field(default_factory=list)
-    """Place and identity of a repository that has none in its store, before anything moves."""
+    """Place and new identity of repositories without an identity in the store, before any move."""
     put: list[tuple[Folder, str]] = field(default_factory=list)
     """Folders that come to these paths, from AWAY."""
 
 
 def is_kept(name: str) -> bool:
-    """Whether a name in AWAY is one that no plan touches."""
+    """Whether no plan touches this name in AWAY."""
     return name.startswith(_KEPT)
 
 
@@ -92,58 +93,58 @@ def plan(
 ) -> Plan:
     """Compare the folders with the registry.
 
-    `wanted` has the identity of each entry by its path, archived ones included. It is "" for an
-    entry of a release before; `nameless` has the time of its creation. A folder that has followed
-    none stays where such an entry is.
+    `wanted` has the identity of each entry by its path, including archived entries. It is "" for an
+    entry of an earlier release; `nameless` has the time of its creation. A folder that has followed
+    no such entry stays at the path of the entry.
     """
-    found = sorted(folders, key=lambda one: one.place)
+    ordered = sorted(folders, key=lambda folder: folder.place)
     targets: dict[str, str] = {}
     for path, identity in sorted(wanted.items()):
         if identity:
             targets.setdefault(identity, path)
-    chosen = _chosen(found, targets)
-    by_time = _by_time(found, chosen, nameless)
+    chosen = _chosen(ordered, targets)
+    by_time = _by_time(ordered, chosen, nameless)
     above = {parent for path in wanted for parent in parents(path)}
-    names = {one.away for one in found}
+    names = {folder.away for folder in ordered}
     made = Plan()
-    for one in found:
-        target = by_time.get(one.place)
-        if one.identity in targets and chosen[one.identity] == one:
-            target = targets[one.identity]
-            if one.is_logged:
-                made.give.append((one.place, one.identity))
+    for folder in ordered:
+        target = by_time.get(folder.place)
+        if folder.identity in targets and chosen[folder.identity] == folder:
+            target = targets[folder.identity]
+            if folder.is_logged:
+                made.give.append((folder.place, folder.identity))
         if target is not None:
-            if one.place != target:
-                made.put.append((one, target))
-                if not one.away:
-                    made.take_away.append(one)
-        elif _is_deleted(one, targets, purged):
-            made.delete.append(one)
-        elif _may_stay(one, wanted, above, nameless):
+            if folder.place != target:
+                made.put.append((folder, target))
+                if not folder.away:
+                    made.take_away.append(folder)
+        elif _is_deleted(folder, targets, purged):
+            made.delete.append(folder)
+        elif _may_stay(folder, wanted, above, nameless):
             continue
-        elif one.is_empty and not one.identity and _is_free(one, wanted, chosen):
-            made.give.append((one.place, wanted[one.place]))
+        elif folder.is_empty and not folder.identity and _is_free(folder, wanted, chosen):
+            made.give.append((folder.place, wanted[folder.place]))
         else:
-            name = _name(one, names)
+            name = _name(folder, names)
             names.add(name)
-            made.set_aside.append((one, name))
+            made.set_aside.append((folder, name))
     return made
 
 
 def _chosen(found: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Folder]:
-    """Return the folder of each wanted repository: of copies the one that is in its place."""
+    """Return the folder of each wanted repository; of copies, the folder that is in its place."""
     chosen: dict[str, Folder] = {}
-    for one in found:
-        path = targets.get(one.identity)
-        if path is not None and (one.identity not in chosen or one.place == path):
-            chosen[one.identity] = one
+    for folder in found:
+        path = targets.get(folder.identity)
+        if path is not None and (folder.identity not in chosen or folder.place == path):
+            chosen[folder.identity] = folder
     return chosen
 
 
 def leaving(before: Mapping[str, str], coming: Mapping[str, str]) -> dict[str, str]:
-    """Return the paths whose folders leave before a registry comes, and what they have followed.
+    """Return the paths whose folders leave before a registry comes, with the times they followed.
 
-    `before` has the times that the folders have followed, `coming` those of the entries without
+    `before` has the times that the folders followed, `coming` the times of the entries without
     identity, both by path.
     """
     then, later = Counter(before.values()), Counter(coming.values())
@@ -153,60 +154,60 @@ def leaving(before: Mapping[str, str], coming: Mapping[str, str]) -> dict[str, s
         if before.get(path) != coming.get(path)
         for created in (before.get(path), coming.get(path))
     }
-    shared = {one for one in later if one in changed and max(then[one], later[one]) > 1}
-    found = {}
+    shared = {time for time in later if time in changed and max(then[time], later[time]) > 1}
+    left = {}
     for path, created in before.items():
         if created in shared:
-            found[path] = f"{created}{SHARED}"
+            left[path] = f"{created}{SHARED}"
         elif coming.get(path, created) != created:
-            found[path] = created
-    return found
+            left[path] = created
+    return left
 
 
 def _by_time(
     found: Iterable[Folder], chosen: Mapping[str, Folder], nameless: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the path of each folder that follows an entry without identity, by its place."""
-    named = {one.place for one in chosen.values()}
+    named = {folder.place for folder in chosen.values()}
     times = Counter(nameless.values())
     targets = {created: path for path, created in nameless.items() if times[created] == 1}
     places: dict[str, str] = {}
-    for one in found:
-        path = targets.get(one.created)
-        if path is None or one.place in named:
+    for folder in found:
+        path = targets.get(folder.created)
+        if path is None or folder.place in named:
             continue
-        if path not in places or one.place == path:
-            places[path] = one.place
+        if path not in places or folder.place == path:
+            places[path] = folder.place
     return {place: path for path, place in places.items()}
 
 
-def _is_deleted(one: Folder, targets: Collection[str], purged: Collection[str]) -> bool:
-    if not one.identity:
-        # The rest of a folder that a killed run was deleting.
-        return one.away.startswith(GONE)
-    return one.identity in purged and one.identity not in targets
+def _is_deleted(folder: Folder, targets: Collection[str], purged: Collection[str]) -> bool:
+    if not folder.identity:
+        # A killed run was deleting this folder.
+        return folder.away.startswith(GONE)
+    return folder.identity in purged and folder.identity not in targets
 
 
 def _may_stay(
-    one: Folder, wanted: Mapping[str, str], above: Collection[str], nameless: Mapping[str, str]
+    folder: Folder, wanted: Mapping[str, str], above: Collection[str], nameless: Mapping[str, str]
 ) -> bool:
-    """Whether a folder that no entry names is in no entry's way, and nothing is known of it."""
-    if one.away:
-        return one.away.startswith(ASIDE) or not one.identity
-    if one.place in wanted:
-        is_another = one.created not in ("", nameless.get(one.place, ""))
-        return not wanted[one.place] and not is_another
-    is_in_the_way = one.place in above or any(path in wanted for path in parents(one.place))
-    return not one.identity and not is_in_the_way
+    """Whether a folder that no entry names is unknown, and in the way of no entry."""
+    if folder.away:
+        return folder.away.startswith(ASIDE) or not folder.identity
+    if folder.place in wanted:
+        is_another = folder.created not in ("", nameless.get(folder.place, ""))
+        return not wanted[folder.place] and not is_another
+    is_in_the_way = folder.place in above or any(path in wanted for path in parents(folder.place))
+    return not folder.identity and not is_in_the_way
 
 
-def _is_free(one: Folder, wanted: Mapping[str, str], chosen: Mapping[str, Folder]) -> bool:
-    """Whether the identity that an entry names at this place is that of no folder."""
-    identity = wanted.get(one.place, "")
+def _is_free(folder: Folder, wanted: Mapping[str, str], chosen: Mapping[str, Folder]) -> bool:
+    """Whether no folder has the identity that an entry names at this place."""
+    identity = wanted.get(folder.place, "")
     return bool(identity) and identity not in chosen
 
 
-def _name(one: Folder, names: Collection[str]) -> str:
-    name = f"{ASIDE}{one.identity or 'unknown'}"
+def _name(folder: Folder, names: Collection[str]) -> str:
+    name = f"{ASIDE}{folder.identity or 'unknown'}"
     tries = [name, *(f"{name}-{number}" for number in range(2, len(names) + 3))]
-    return next(one for one in tries if one not in names)
+    return next(free for free in tries if free not in names)

@@ -1,7 +1,7 @@
-"""A repository made from the state of the source: changesets, phases, bookmarks, markers, push log.
+"""Copy of a repository's state at the source: changesets, phases, bookmarks, markers, push log.
 
-It is built in a folder where nothing reads it, so its transactions need no order and no hooks. A
-mirror fills an empty repository, and replaces one that is corrupt, by such a folder (`resync`).
+It is built in a folder that no program reads, so its transactions need no order and no hooks. By
+such a folder a mirror fills an empty repository, and replaces a corrupt repository (`resync`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.source.client import SourceClient
 
 KINDS: Final = ("zstd", "gzip")
-"""Kinds of clone bundles to begin from: a stream has the storage format of the primary."""
+"""Kinds of clone bundles to start from: a stream bundle has the primary's storage format."""
 
 BUNDLE_TIMEOUT_S: Final = 30.0
 
@@ -45,7 +45,7 @@ _SOURCE: Final = b"replication"
 
 
 class Rebuild:
-    """One repository, named by its identity."""
+    """A fresh copy of a repository, which is named by its identity."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Rebuild:
         self._ui = changesets.new_ui(settings.hgrc)
 
     def make(self) -> State:
-        """Make the repository, with the newest clone bundle that can be used; else without.
+        """Make the repository, from the newest usable clone bundle if there is any.
 
         Returns its state. Raises UnavailableError, GoneError and PushlogError.
         """
@@ -73,8 +73,8 @@ class Rebuild:
             try:
                 return self.bring_up()
             except (GoneError, _UnequalError) as error:
-                # The bundle has changesets that left the primary since.
-                self._say(f"the clone bundle does not fit ({error}); the source is read whole")
+                # The bundle has changesets that have left the primary since.
+                self._say(f"the clone bundle does not fit ({error}); all is read from the source")
         self._create()
         return self.bring_up()
 
@@ -88,20 +88,20 @@ class Rebuild:
             _phases(repo, tr, state)
             _bookmarks(repo, tr, state)
             apply.add_markers(repo, tr, state.markers)
-        # Nothing else writes there, so no moment without a writer is looked for.
+        # No other process writes there, so there is no need to wait for a quiet moment.
         here = snapshot.of(self._open(), self._place)
         if differences := snapshot.differences(here.digests(), state.digests()):
-            raise _UnequalError(f"made anew, it has other {', '.join(differences)} than the source")
+            raise _UnequalError(f"the copy has other {', '.join(differences)} than the source")
         return state
 
     def is_current(self, state: State) -> bool:
-        """Whether the source has no record beyond those of a state."""
+        """Whether the source has no record beyond a state."""
         now = self._source.digests(self._identity)
         return (now.id, now.hash) == (state.id, state.hash)
 
     def _open(self) -> Any:
         repo = changesets.open_repository(self._ui.copy(), self._place)
-        # The primary decided about the pushes: hooks of the host, and of its extensions, may not.
+        # The primary has decided about the pushes, so no hooks of this host run.
         for name, _command in list(repo.ui.configitems(b"hooks", untrusted=True)):
             repo.ui.setconfig(b"hooks", name, b"", b"resync")
         return repo
@@ -116,10 +116,10 @@ class Rebuild:
         factory.repository(self._ui.copy(), os.fsencode(self._place), create=True)
 
     def _create_from_bundle(self) -> bool:
-        """Begin from a clone bundle; False without one that answers and is whole."""
+        """Start from a clone bundle; False if no bundle is available and whole."""
         entries = Manifests(self._settings.manifests).read(self._identity)
         usable = [entry for entry in entries if entry.kind in KINDS]
-        for entry in sorted(usable, key=lambda one: (KINDS.index(one.kind), -one.changesets)):
+        for entry in sorted(usable, key=lambda old: (KINDS.index(old.kind), -old.changesets)):
             with tempfile.TemporaryDirectory(dir=self._place.parent, prefix="bundle-") as folder:
                 file = Path(folder) / "bundle.hg"
                 try:
@@ -135,7 +135,7 @@ class Rebuild:
     def _apply_bundle(self, file: Path) -> None:
         from mercurial import bundle2, bundle2_part_handlers, error, exchange
 
-        # They register themselves, which core does in programs of its own alone.
+        # The handlers of the parts register themselves; Mercurial does this only in `hg`.
         bundle2_part_handlers.init()
         repo = self._open()
         try:
@@ -155,7 +155,7 @@ class Rebuild:
         known = repo.changelog.hasnode
         if all(known(bytes.fromhex(head)) for head in state.heads):
             return
-        heads = [repo.changelog.node(one).hex() for one in repo.changelog.headrevs() if one >= 0]
+        heads = [repo.changelog.node(rev).hex() for rev in repo.changelog.headrevs() if rev >= 0]
         selection = Selection(heads=state.heads, common=tuple(heads))
         with self._source.changesets(self._identity, selection) as data:
             changesets.add(repo, tr, data)
@@ -163,8 +163,8 @@ class Rebuild:
     def _log(self, state: State) -> None:
         """Write the push log up to the record of the state.
 
-        Its chain is checked, and the heads that its last record names: a primary that lost
-        changesets has other heads.
+        Its chain is checked, and the heads in its last record: a primary that lost changesets has
+        other heads.
         """
         log = self._place / ".hg/store" / log_file.NAME
         if not state.id:
@@ -178,7 +178,7 @@ class Rebuild:
             pass
         if last is None or (last.record.id, last.hash) != (state.id, state.hash):
             raise RepositoryError(
-                f"the source sent a log that does not end with record {state.id} of its state"
+                f"the source sent a log that does not end with record {state.id}, as its state does"
             )
         if last.record.repository != self._identity:
             raise PushlogError(f"the source sent the log of repository {last.record.repository}")
@@ -186,19 +186,19 @@ class Rebuild:
         if digest and Heads.digest_of(state.heads) != digest:
             raise RepositoryError(
                 f"the source has other heads ({len(state.heads)}) than its record {state.id} "
-                "names: it lost changesets; `hgfleet pushlog verify` on the primary tells which"
+                "names: it lost changesets; `hgfleet pushlog verify` on the primary lists them"
             )
         files.sync(fresh, 0o640)
         fresh.rename(log)
-        # No transaction will find it due until the next push.
+        # Otherwise no transaction would refresh the index until the next push.
         index.refresh(str(log), str(self._place / ".hg/cache" / index_step.NAME))
 
 
 @contextlib.contextmanager
 def _listed_parts() -> Iterator[None]:
-    """Have core know only the parts that a clone bundle may bring: no raw files, no caches.
+    """Let Mercurial accept only the parts that a clone bundle may have: no raw files, no caches.
 
-    The state of the result is compared with the source's; other files of its store are not.
+    The state of the result is compared with the source; other files of its store are not.
     """
     from mercurial import bundle2
 
@@ -212,7 +212,7 @@ def _listed_parts() -> Iterator[None]:
 
 
 class _UnequalError(RepositoryError):
-    """The result is another state than that of the source."""
+    """The state of the copy differs from the state of the source."""
 
 
 def _phases(repo: Any, tr: Any, state: State) -> None:

@@ -1,4 +1,4 @@
-"""Jobs of the applier's workers, and their results: what passes between processes."""
+"""Jobs of the applier's workers, and their results, as they pass between processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Listed(NamedTuple):
     id: int = 0
     hash: str = ""
     problem: str = ""
-    """Why the primary cannot read the repository; id and hash say nothing then."""
+    """Why the primary cannot read the repository; then id and hash have no meaning."""
 
 
 class Task(StrEnum):
-    """What a job does."""
+    """Task of a job."""
 
     APPLY = "apply"
     REPAIR = "repair"
@@ -31,7 +31,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work on one repository; the worker looks up its path in the registry.
+    """Work on a repository; the worker looks up its path in the registry.
 
     `messages` are (line, changegroup); `up_to_date` asks the source for more.
     """
@@ -41,12 +41,12 @@ class Job:
     up_to_date: bool = False
     task: Task = Task.APPLY
     stamps: frozenset[str] = frozenset()
-    """Of the primary's registry, by messages that came since the last documents."""
+    """Stamps of the primary's registry, from messages that came since the last documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The position after a job, and why it did not get further."""
+    """The position after a job, and the failure that ended it."""
 
     tip: Tip = field(default_factory=Tip)
     failure: Failure | None = None

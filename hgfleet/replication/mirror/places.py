@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 STORE: Final = ".hg/store"
 
 MARK: Final = ".hg/hgfleet-entry"
-"""File with the time of creation of the entry without identity that a repository has followed."""
+"""File with the time of creation of the entry without identity that a repository follows."""
 
 
 class Place(NamedTuple):
-    """Where a repository is on this host, and the end of its push log."""
+    """The path of a repository on this host, and the end of its push log."""
 
     path: str
     tip: Tip
     interrupted: bool = False
-    """A transaction is open, or a killed process left it."""
+    """Whether a transaction is open, perhaps left by a killed process."""
     is_other: bool = False
-    """It is ahead of the primary's log, and has another record of the number of its last one."""
+    """Whether it is ahead of the primary, and differs from the primary's last record."""
 
 
 def paths(root: Path) -> Iterator[str]:
@@ -47,8 +47,8 @@ def paths(root: Path) -> Iterator[str]:
     while folders:
         above = folders.pop()
         try:
-            with os.scandir(root / above) as found:
-                names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
+            with os.scandir(root / above) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
         if above and ".hg" in names:
@@ -61,32 +61,32 @@ def paths(root: Path) -> Iterator[str]:
 
 
 def away(root: Path) -> Iterator[str]:
-    """Yield the places of repositories that were taken away from theirs."""
+    """Yield the places of repositories that were taken out of their own places."""
     try:
-        with os.scandir(root / AWAY) as found:
-            names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
+        with os.scandir(root / AWAY) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return
     yield from (f"{AWAY}/{name}" for name in names if not is_kept(name))
 
 
 def folder(root: Path, place: str) -> Folder | None:
-    """Look at a place; None if there is no repository."""
+    """Read the folder at a place; None if there is no repository."""
     stored, logged = identity.of(root / place), identities.logged(root / place)
     if stored and logged not in ("", stored):
-        # Of two repositories, so of none: it is set aside, and made anew.
+        # It claims two identities, so it has none: it is set aside, and copied again.
         return Folder(place)
     followed = created(root / place)
     if stored or logged:
         return Folder(place, stored or logged, is_logged=not stored, created=followed)
     if not (root / place / STORE).is_dir():
-        # The rest of a repository that is being deleted.
+        # A remainder of a repository that is being deleted.
         return Folder(place) if place.startswith(f"{AWAY}/") else None
     return Folder(place, is_empty=_is_empty(root / place / STORE), created=followed)
 
 
 def created(place: Path) -> str:
-    """Return the time of creation of the entry that a repository has followed, or ""."""
+    """Return the time of creation of the entry that a repository follows, or ""."""
     try:
         text = (place / MARK).read_text("ascii", "replace").strip()
     except OSError:
@@ -95,7 +95,7 @@ def created(place: Path) -> str:
 
 
 def mark(place: Path, created: str) -> None:
-    """Note the entry that a repository has followed; there is none where no repository is."""
+    """Record the entry that a repository follows, if there is a repository."""
     if (place / STORE).is_dir():
         files.replace(place / MARK, f"{created}\n", mode=provisioning.FILE_MODE)
 
@@ -120,11 +120,11 @@ def _is_empty(store: Path) -> bool:
 
 
 def find(root: Path) -> dict[str, Place]:
-    """Return how far the repositories are, by their identities.
+    """Return the places of the repositories, by their identities.
 
-    A log that cannot be read is left out: the job of its repository names the problem.
+    A repository whose log cannot be read is left out: its job names the problem.
     """
-    found = {}
+    placed = {}
     for path in paths(root):
         store = root / path / STORE
         try:
@@ -133,43 +133,45 @@ def find(root: Path) -> dict[str, Place]:
             continue
         named = identity.of(root / path) or tip.repository
         if named and tip.repository in ("", named):
-            found[named] = Place(path, tip, (store / "journal").exists())
-    return found
+            placed[named] = Place(path, tip, (store / "journal").exists())
+    return placed
 
 
-def against(root: Path, found: Mapping[str, Place], listed: Iterable[Listed]) -> dict[str, Place]:
-    """Return the places with what those that are ahead of the primary have in place of its last.
+def against(root: Path, placed: Mapping[str, Place], listed: Iterable[Listed]) -> dict[str, Place]:
+    """Return the places, with `is_other` set for repositories that are ahead of the primary.
 
-    Where a log cannot be read, the job of its repository names the problem.
+    If a log cannot be read, the job of its repository names the problem.
     """
-    made = dict(found)
-    for one in listed:
-        place = found.get(one.identity)
-        if place is None or one.problem or not 0 < one.id < place.tip.id:
+    made = dict(placed)
+    for remote in listed:
+        place = placed.get(remote.identity)
+        if place is None or remote.problem or not 0 < remote.id < place.tip.id:
             continue
-        most = place.tip.id - one.id + 1
+        most = place.tip.id - remote.id + 1
         with contextlib.suppress(OSError, PushlogError, TemporaryError):
             hashes = log_reader.hashes(root / place.path / STORE, place.tip, most)
-            made[one.identity] = place._replace(is_other=hashes.get(one.id, one.hash) != one.hash)
+            made[remote.identity] = place._replace(
+                is_other=hashes.get(remote.id, remote.hash) != remote.hash
+            )
     return made
 
 
 def emptied(root: Path, paths: Iterable[str]) -> list[str]:
-    """Return the paths of those repositories, which had records, whose push log has none."""
-    found = []
+    """Return which of these paths, whose repositories had records, have an empty push log now."""
+    empty = []
     for path in paths:
         try:
-            # pathlib would take most of the time of 10,000 looks.
+            # With pathlib, 10,000 repositories would take several times as long.
             is_empty = not os.stat(f"{root}/{path}/{STORE}/{log_file.NAME}").st_size  # noqa: PTH116
         except OSError:
             is_empty = True
         if is_empty:
-            found.append(path)
-    return found
+            empty.append(path)
+    return empty
 
 
 def target(settings: Settings) -> provisioning.Target:
-    """Return where this process provisions repositories, as their owner."""
+    """Return the settings with which this process provisions repositories, as their owner."""
     return provisioning.Target(
         root=settings.repositories,
         compiled=settings.compiled,

@@ -1,4 +1,4 @@
-"""What a mirror does with a record, given the end of its own push log. Pure."""
+"""Decision of a mirror about a record, given the end of its own push log. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Step(StrEnum):
     """The mirror shows the push."""
     APPLY = "apply"
     GAP = "gap"
-    """Records before it are missing; the source has them."""
+    """Earlier records are missing; the source has them."""
     STALE = "stale"
     """A former primary made the record, and a promotion gave it up."""
     DIVERGED = "diverged"
@@ -28,7 +28,7 @@ class Step(StrEnum):
 
 
 class Decision(NamedTuple):
-    """A step, and the reason of a divergence or of a record that is passed over."""
+    """A step, and the reason for a divergence or for passing over a record."""
 
     step: Step
     reason: str = ""
@@ -43,7 +43,7 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
             f"{tip.repository}",
         )
     if record.epoch < tip.epoch and _is_unknown(tip, record, line):
-        # The chain of this mirror is that of the present primary: it stays as it is.
+        # This mirror has the chain of the present primary, which stays as it is.
         return Decision(
             Step.STALE,
             f"record {record.id} has epoch {record.epoch}, and this chain is in epoch {tip.epoch}: "
@@ -52,12 +52,12 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
     if record.id == tip.id and hash_of(line) != tip.hash:
         return Decision(
             Step.DIVERGED,
-            f"record {record.id} of the primary is {hash_of(line)[:12]}, that of this mirror "
-            f"{tip.hash[:12]}",
+            f"record {record.id} of the primary is {hash_of(line)[:12]}, this mirror's record "
+            f"{record.id} is {tip.hash[:12]}",
         )
     if record.id <= tip.id:
         if record.epoch > tip.epoch:
-            # Epochs never fall within a chain: another host has become the primary before.
+            # Epochs never fall within a chain: another host had become the primary before.
             return Decision(
                 Step.DIVERGED,
                 f"record {record.id} of the primary has epoch {record.epoch}, and this mirror has "
@@ -71,5 +71,5 @@ def decide(tip: Tip, record: Record, line: bytes) -> Decision:
 
 
 def _is_unknown(tip: Tip, record: Record, line: bytes) -> bool:
-    """Whether a record is not in the chain as far as its end tells."""
+    """Whether the end of the chain shows that a record is not in it."""
     return record.id > tip.id or (record.id == tip.id and hash_of(line) != tip.hash)

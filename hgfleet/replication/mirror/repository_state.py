@@ -1,7 +1,7 @@
-"""State of one repository of a mirror: current, waiting until a time, or parked. Pure.
+"""State of a repository on a mirror: current, waiting until a time, or parked. Pure.
 
 A repository is current when the mirror shows every push that it has heard of. Otherwise it waits:
-for a worker, or after a failure until a time. A failure of its own that does not end parks it.
+for a worker, or after a failure until a time. If its own failure persists, it is parked.
 Times are of a monotonic clock, in seconds.
 """
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one job: a large one would keep a worker from other repositories."""
+"""Limits of a job: a large job would keep a worker from other repositories."""
 
 MOST_PENDING: Final = 64
-"""Messages of one repository that wait; later ones come from the source."""
+"""Messages of a repository that may wait; later pushes come from the source."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A push that arrived, and is not applied."""
+    """A push that has arrived, and is not applied yet."""
 
     line: bytes
     changegroup: bytes
@@ -49,34 +49,34 @@ class RepositoryState:
     identity: str
     tip: int = 0
     hash: str = ""
-    """Of the record at the tip, where a job or a look at the disk has told it."""
+    """Hash of the record at the tip, if a job or the disk has shown it."""
     epoch: int = 1
-    """Of that record."""
+    """Epoch of that record."""
     pending: dict[int, Waiting] = field(default_factory=dict)
     asks_since: float | None = None
-    """Since when the source has pushes that no message brings; the source is asked for them."""
+    """Since when pushes have to be fetched from the source, because no message brings them."""
     repair: bool = False
     busy: bool = False
     ended_at: float = -math.inf
-    """When its last job ended: what was read from the disk before is older."""
+    """When its last job ended: anything read from the disk before is older."""
     tries: int = 0
     """Failures in a row."""
     failed_at: float = math.inf
-    """When the first of them was."""
+    """When the first of these failures was."""
     until: float = 0.0
-    """Nothing is tried before."""
+    """Time before which nothing is tried."""
     reason: str = ""
-    """Of the last failure."""
+    """Reason of the last failure."""
     is_parked: bool = False
     is_served: bool = True
-    """Whether readers get it while it is parked: no push is known to be missing."""
+    """Whether readers may read it while it is parked: no push is known to be missing."""
     differs: bool = False
-    """It is parked as another chain than the primary's; a job that changes nothing keeps that."""
+    """Whether it is parked for a chain unlike the primary's; only a job with changes ends this."""
     sessions: dict[int, str] = field(default_factory=dict)
-    """Of pushes that the mirror does not show yet, as far as their messages name them."""
+    """Sessions of pushes that the mirror does not show yet, as far as messages name them."""
 
     def has_work(self) -> bool:
-        """Whether a worker is to do something."""
+        """Whether there is work for a worker."""
         return not self.busy and (self.is_behind() or self.is_parked)
 
     def is_behind(self) -> bool:
@@ -84,14 +84,14 @@ class RepositoryState:
         return bool(self.pending or self.asks_since is not None or self.repair)
 
     def needs_source(self) -> bool:
-        """Whether there is nothing to do without the source."""
+        """Whether all of the work needs the source."""
         return (self.asks_since is not None or self.is_parked) and not self.pending
 
     def is_late(self, now: float) -> bool:
-        """Whether it is behind for longer than readers are to see it.
+        """Whether it is behind for longer than readers should see.
 
-        A push that is being applied is not late, however large it is; pushes that the mirror may
-        have missed since an unknown time are late at once.
+        A push that is being applied is not late, however large it is. If the mirror may have missed
+        pushes since an unknown time, it is late at once.
         """
         if self.is_parked or not self.is_behind():
             return False
@@ -105,11 +105,11 @@ class RepositoryState:
         return not self.busy and min(since) < now - failures.LATE_SECONDS
 
     def shows(self, message: PushMessage) -> bool:
-        """Whether the mirror shows this push, by its number and epoch, at the tip by its hash too.
+        """Whether the mirror shows this push, by its number and epoch, at the tip also by its hash.
 
-        Another push of the number of the last one goes to the job, which compares the chains. So
-        does one of a later epoch than the tip: epochs never fall within a chain, so the mirror has
-        pushes that were given up.
+        A different push with the number of the last push goes to the job, which compares the
+        chains. So does a push of a later epoch than the tip: epochs never fall within a chain, so
+        the mirror has pushes that were given up.
         """
         record = message.record
         if record.id >= self.tip:
@@ -121,13 +121,13 @@ class RepositoryState:
         self.tip, self.hash, self.epoch = tip.id, tip.hash, tip.epoch
 
     def may_go_on(self) -> bool:
-        """Whether pushes that come are to be applied; one that was parked as current goes on."""
+        """Whether arriving pushes are applied; a repository that was parked as current resumes."""
         if self.is_parked and self.is_served:
             self._end_parking()
         return not self.is_parked
 
     def agrees(self) -> None:
-        """Note that a comparison found the primary's last push at the tip."""
+        """Record that a comparison found the primary's last push at the tip."""
         if self.differs:
             self._end_parking()
 
@@ -136,11 +136,11 @@ class RepositoryState:
         self.tries, self.failed_at, self.until, self.reason = 0, math.inf, 0.0, ""
 
     def ask(self, since: float) -> None:
-        """Note that the source is to be asked for pushes."""
+        """Record that pushes have to be fetched from the source."""
         self.asks_since = since if self.asks_since is None else min(since, self.asks_since)
 
     def note_session(self, number: int, session: str) -> None:
-        """Note the session of a push, for log lines."""
+        """Record the session of a push, for log lines."""
         if session and len(self.sessions) < MOST_PENDING:
             self.sessions[number] = session
 
@@ -155,10 +155,10 @@ class RepositoryState:
         return [handle for number in shown for handle in self.pending.pop(number).handles]
 
     def succeeded(self, job: Job, now: float, *, moved: bool) -> bool:
-        """Note that a job ended without a failure; `moved`: the tip is another record since.
+        """Record that a job ended without a failure; `moved` says whether the tip changed.
 
-        Return whether a comparison has to say that the repository is the primary's: the source had
-        nothing after the tip, which it does not have itself.
+        Return whether only a comparison can show that the repository has the primary's chain: the
+        source had no record after the tip, perhaps because it does not have the tip either.
         """
         if job.up_to_date:
             self.asks_since = None
@@ -174,7 +174,7 @@ class RepositoryState:
         return False
 
     def failed(self, reason: str, now: float) -> None:
-        """Note that a job failed."""
+        """Record that a job failed."""
         self.tries += 1
         self.failed_at = min(self.failed_at, now)
         self.reason = reason
@@ -182,7 +182,7 @@ class RepositoryState:
     def park(
         self, reason: str, until: float, *, is_served: bool = False, differs: bool = False
     ) -> list[Any]:
-        """Leave the repository alone until a time; returns the handles of its messages."""
+        """Do no work on the repository until a time; return the handles of its messages."""
         self.is_parked, self.is_served = True, is_served
         self.differs = self.differs or differs
         self.reason, self.until = reason, until
@@ -219,18 +219,18 @@ class RepositoryState:
 
 
 class Difference(NamedTuple):
-    """Why the repository of a mirror is not a beginning of the primary's."""
+    """Why a mirror's chain of a repository is not a beginning of the primary's chain."""
 
     reason: str
     is_ahead: bool
-    """It has all pushes of the primary, and more: those that the primary lost."""
+    """Whether it has all pushes of the primary, and also pushes that the primary lost."""
 
 
 def difference(listed: Listed, place: Place) -> Difference | None:
     """Compare a place with the primary's listing, which is newer."""
     own, tip = place.tip.id, place.tip
     if own > listed.id and place.is_other:
-        reason = f"record {listed.id} is another one here than there, and the mirror has {own}"
+        reason = f"record {listed.id} differs from the primary's, and the mirror has {own} records"
         return Difference(reason, is_ahead=False)
     if own > listed.id:
         reason = f"the mirror has record {own}, and the primary's last is {listed.id}"
@@ -249,47 +249,48 @@ def is_same(listed: Listed, place: Place) -> bool:
 
 @dataclass(slots=True)
 class Outcome:
-    """What follows from the end of a job: messages to acknowledge, and what to tell."""
+    """Consequences of the end of a job: messages to acknowledge, and facts to report."""
 
     acknowledge: list[Any] = field(default_factory=list)
     shown: int = 0
-    """The last push that the mirror shows now, 0 if the job brought none."""
+    """The last push that the mirror shows now; 0 if the job brought none."""
     parked: str = ""
-    """Why the repository is parked since this job."""
+    """Why the repository is parked since this job; "" if it is not."""
     compare: bool = False
-    """Only a comparison with the primary says whether the repository is to be parked."""
+    """Whether a comparison with the primary has to decide about parking the repository."""
     failed: Kind | None = None
     sessions: dict[int, str] = field(default_factory=dict)
-    """Number to session, for log lines: of the pushes that are shown now."""
+    """Session by number of the pushes that are shown now, for log lines."""
     blocked: int = 0
     """The push at which a job failed, as far as a message named it."""
     session: str = ""
-    """That of the push at which a job failed."""
+    """The session of the push at which a job failed."""
 
 
 class Status(NamedTuple):
-    """How far a mirror is; repositories are named by their identities."""
+    """Progress of a mirror; repositories are named by their identities."""
 
     caught_up: bool
     """The mirror has compared since its last connection, and no repository is late."""
     waiting: int
     """Pushes that arrived and are not applied."""
     parked: dict[str, str]
-    """With the reason."""
+    """Parked repositories, with the reason."""
     waits: dict[str, str]
     """Repositories that wait after a failure, with its reason."""
     unserved: frozenset[str]
-    """Parked repositories that miss pushes, or have others than the primary."""
+    """Parked repositories that miss pushes, or have other pushes than the primary."""
     behind: int = 0
-    """Repositories that do not show all pushes, parked ones apart."""
+    """Repositories, except parked, that do not show all pushes."""
 
 
 def status_of(
     entries: Iterable[RepositoryState], unreadable: Mapping[str, str], now: float, *, compared: bool
 ) -> Status:
-    """Count and name what is left to do, in one pass over all repositories.
+    """Return the remaining work, after one pass over all repositories.
 
-    `unreadable` are those that are known by messages only, which this release cannot read, and why.
+    `unreadable` has repositories that are only known by messages that this release cannot read,
+    with the reason.
     """
     waiting, behind, is_late = 0, 0, False
     parked: dict[str, str] = {}

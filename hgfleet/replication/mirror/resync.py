@@ -1,7 +1,8 @@
-"""Resync: a mirror's repository made anew beside its place, compared, and exchanged in one step.
+"""Resync: a fresh copy of a mirror's repository is built, compared, and exchanged in one step.
 
-A kill at any point leaves the old repository in its place, or the new one that was compared. The
-old one stays for a day below `.replication`, for readers that have it open; an empty one goes.
+A kill at any point leaves either the old repository in its place, or the new repository after the
+comparison. The old repository stays for a day below `.replication`, for readers that have it open,
+unless it is empty.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ KEPT_S: Final = 86_400.0
 """Seconds that the old repository stays for its readers."""
 
 CONTENT: Final = ("00changelog.i", log_file.NAME)
-"""Files of a store; one that was never written to has none of them."""
+"""Files of a store; a store that was never written to has none of them."""
 
 TRIES: Final = 5
-"""Rounds of bringing up the new repository while the old one goes on."""
+"""Rounds of updating the new repository while the old repository still gets pushes."""
 
 
 def resync(
@@ -57,10 +58,10 @@ def resync(
     certificates: Path = Path(paths.CA_CERTIFICATES),
     known: RegistryPaths | None = None,
 ) -> State:
-    """Replace a repository of this mirror, named by its identity, by one made from the source.
+    """Replace a repository of this mirror, named by its identity, by a copy from the source.
 
     Returns its state. Raises UnavailableError, GoneError, MissingError, TemporaryError and
-    PushlogError, and then the old one stays.
+    PushlogError; then the old repository stays.
     """
     with owned_files.as_owner(Owner(os.geteuid(), os.getegid())):
         root, known = settings.repositories, known or RegistryPaths(settings)
@@ -74,42 +75,42 @@ def resync(
             build = Rebuild(settings, source, new, repository, say, certificates)
             gate = Gate(settings, source, known)
             try:
-                # Before the first write: else another process may hear of the loss of these writes.
+                # Opened before the first write: else another process could be told of lost writes.
                 with durable.Disk(away) as disk:
                     state = _exchange(settings, build, gate, known, repository, new, disk)
             except HgfleetError:
-                # The next try begins anew, and a repository that was deleted leaves nothing here.
+                # The next try starts again, and a deleted repository leaves nothing here.
                 shutil.rmtree(new, ignore_errors=True)
                 raise
             if any((new / ".hg/store" / name).exists() for name in CONTENT):
-                # The old one from here on.
+                # From here on this folder is the old repository.
                 new.touch()
                 new.rename(away / f"old-{repository}-{time.time_ns()}")
             else:
-                # Thousands of them would stay, where a new mirror fills its repositories.
+                # Otherwise thousands of them would stay when a new mirror fills its repositories.
                 shutil.rmtree(new, ignore_errors=True)
         return state
 
 
 @contextlib.contextmanager
 def _alone(away: Path, name: str) -> Iterator[None]:
-    """Exclude another resync of the same repository; the kernel frees a killed one's lock."""
+    """Exclude another resync of the same repository; the kernel frees the lock after a kill."""
     file = away / f"lock-{name}"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not files.try_lock(descriptor) or not _is_at(descriptor, file):
-            raise TemporaryError("another resync of this repository is at work; wait for its end")
+            raise TemporaryError("another resync of this repository is running; wait for its end")
         try:
             yield
         finally:
-            # A new mirror resyncs each of its repositories.
+            # Otherwise a new mirror would leave such a file for each of its repositories.
             file.unlink()
     finally:
         os.close(descriptor)
 
 
 def _is_at(descriptor: int, file: Path) -> bool:
-    """Whether the file that is open is the one at its path: another resync may have removed it."""
+    """Whether the open file is still at its path: another resync may have removed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat())
     except FileNotFoundError:
@@ -125,7 +126,7 @@ def _exchange(
     new: Path,
     disk: durable.Disk,
 ) -> State:
-    """Put the new repository in its place; no reader finds an older one there than before."""
+    """Put the new repository in its place; readers never see an older state than before."""
     target = places.target(settings)
     state = build.make()
     for _ in range(TRIES):
@@ -137,22 +138,22 @@ def _exchange(
         if not (old / ".hg").is_dir():
             _put(settings, known, repository, new)
             return state
-        # Without the lock of the registry: the documents hold it while they make all folders of a
-        # new mirror.
+        # Without the lock of the registry: the sync of documents holds it while it makes all
+        # folders of a new mirror.
         provisioning.configure(entry, target, new)
         if replacing.replace(old, new, path, partial(_may_replace, build, state, old)):
-            # The documents may have written a changed entry to the old folder. They write an entry
-            # that changes after this moment to the new one.
+            # The sync of documents may have written a changed entry to the old folder. If an entry
+            # changes after this moment, it writes the entry to the new folder.
             with contextlib.suppress(MissingError):
                 if (changed := known.entry(path)) != entry:
                     provisioning.configure(changed, target, old)
             return state
         state = build.bring_up()
-    raise TemporaryError(f"{repository}: it goes on faster than it can be made anew; try again")
+    raise TemporaryError(f"{repository}: pushes come faster than it can be copied; try again")
 
 
 def _put(settings: Settings, known: RegistryPaths, repository: str, new: Path) -> None:
-    """Put a repository where no folder is; the registry stays as it is meanwhile."""
+    """Put a repository where no folder is, while the registry is locked."""
     with dynamic_update.locked(settings.dynamic):
         path = known.read().path(repository)
         provisioning.configure(known.entry(path), places.target(settings), new)
@@ -168,15 +169,16 @@ def _may_replace(build: Rebuild, state: State, old: Path) -> bool:
 
 
 def goes_back(state: State, tip: Tip) -> bool:
-    """Whether the new repository has fewer records than the old one.
+    """Whether the new repository has fewer records than the old repository.
 
-    Either a push was applied meanwhile, or the old one has records that the source does not have.
+    Either a push was applied in the meantime, or the old repository has records that the source
+    does not have.
     """
     return tip.repository == state.repository and tip.id > state.id
 
 
 def _tip(place: Path) -> Tip:
-    """Return the end of a push log; a damaged one is no history to go on with."""
+    """Return the end of a push log; a damaged log counts as empty."""
     try:
         return log_file.tip(place / ".hg/store" / log_file.NAME)
     except (PushlogError, OSError):
@@ -184,10 +186,10 @@ def _tip(place: Path) -> Tip:
 
 
 def remove_old(root: Path, kept: float = KEPT_S) -> None:
-    """Delete repositories that were exchanged long ago, and what killed runs left."""
+    """Delete repositories that were exchanged long ago, and remainders of killed runs."""
     before = time.time() - kept
-    with os.scandir(root / AWAY) as found:
-        for folder in found:
+    with os.scandir(root / AWAY) as entries:
+        for folder in entries:
             if folder.name.startswith(("old-", "new-", "bundle-")):
                 with contextlib.suppress(FileNotFoundError):
                     if folder.stat().st_mtime < before:

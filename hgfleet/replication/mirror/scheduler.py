@@ -1,11 +1,11 @@
-"""Which repository of a mirror is worked on next, and what follows from the result. Pure.
+"""Choice of the repository that a mirror works on next, and consequences of results. Pure.
 
-Pushes to one repository are applied in order and one job at a time, different repositories in
+Pushes to the same repository are applied in order, one job at a time; different repositories in
 parallel. A message is acknowledged when the mirror shows its push, or when the repository is parked
-or waits for the source: the primary's push log has it then. Times are of a monotonic clock, in
-seconds.
+or waits for the source: then the primary's push log has the push. Times are of a monotonic clock,
+in seconds.
 
-A repository is known by its identity. Where it lies is for the worker to look up when a job runs.
+A repository is named by its identity. The worker looks up its path when a job runs.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class Scheduler:
         self._missed_since = -math.inf
         self.breaker = Breaker()
         self.source_problem = ""
-        """Why the source cannot be asked; it is the host's, and no repository's."""
+        """Why the source does not answer; this concerns the whole host."""
         self.compared = False
-        """The positions of all repositories were compared since the last connection."""
+        """Whether the positions of all repositories were compared since the last connection."""
 
     def connected(self, heard_at: float) -> None:
-        """Note a new connection; until `heard_at` the mirror missed nothing, -inf if unknown."""
+        """Record a new connection; up to `heard_at` the mirror missed nothing, -inf if unknown."""
         self.compared, self._missed_since = False, heard_at
 
     def offer(self, message: PushMessage, handle: Any, now: float) -> list[Any]:
-        """Take a message that arrived; returns those to acknowledge at once."""
+        """Take a message that arrived; return the messages to acknowledge at once."""
         record = message.record
         if record.repository in self._purged:
             return [handle]
@@ -84,7 +84,7 @@ class Scheduler:
                 # Delivered again: one acknowledgement is enough.
                 waiting.handles[:] = [handle]
                 return []
-            # Two records of one number: the chain decides which one is the primary's.
+            # Two records have the same number: the chain decides which is the primary's record.
             entry.ask(now)
             return [handle]
         if len(entry.pending) >= MOST_PENDING:
@@ -99,7 +99,7 @@ class Scheduler:
     def announce(
         self, identity: str, number: int, now: float, session: str = "", hash_: str = ""
     ) -> None:
-        """Take a message that says that the source has a push, and does not bring it."""
+        """Take a message that announces a push at the source without its content."""
         if identity in self._purged:
             return
         entry = self._entry(identity, now)
@@ -111,7 +111,7 @@ class Scheduler:
         self._wake(entry, now)
 
     def refuse(self, identity: str, reason: str, now: float) -> None:
-        """Note that a message of a repository cannot be read."""
+        """Record that a message of a repository cannot be read."""
         entry = self._entries.get(identity)
         if entry is None:
             if identity not in self._purged:
@@ -122,9 +122,9 @@ class Scheduler:
             self._wake(entry, now)
 
     def brought(self, began: float, now: float, *, registry: bool = True) -> None:
-        """Note that the documents of the primary were brought, in a run that began at that time.
+        """Record that the documents of the primary were fetched, in a run that began at that time.
 
-        Without its registry, which this mirror refused, pushes still need their readers.
+        If this mirror refused the registry (not `registry`), pushes still wait for their readers.
         """
         self._documents_at = began
         if registry:
@@ -139,14 +139,14 @@ class Scheduler:
         """Forget deleted repositories, now and when messages come; returns their messages."""
         self._purged = purged
         handles: list[Any] = []
-        for identity in [one for one in self._entries if one in purged]:
+        for identity in [known for known in self._entries if known in purged]:
             handles += self._entries.pop(identity).take_all()
-        for identity in [one for one in self._unreadable if one in purged]:
+        for identity in [known for known in self._unreadable if known in purged]:
             del self._unreadable[identity]
         return handles
 
     def here(self, places: Mapping[str, Place], now: float) -> None:
-        """Take over how far the repositories on the mirror are."""
+        """Take over the ends of the push logs on the mirror."""
         for identity, place in places.items():
             if not (place.tip.id or place.interrupted):
                 continue
@@ -160,27 +160,27 @@ class Scheduler:
     def compare(
         self, listed: Iterable[Listed], places: Mapping[str, Place], began: float, now: float
     ) -> list[Any]:
-        """Compare the primary's listing with places that are older; both are of after `began`.
+        """Compare the primary's listing with places, which are older; both were read after `began`.
 
-        Returns the handles of messages to acknowledge.
+        Return the handles of messages to acknowledge.
         """
         self.here(places, now)
         since = now if self.compared else self._missed_since
         handles: list[Any] = []
         known = set()
-        for one in listed:
-            known.add(one.identity)
-            if one.identity in self._purged:
+        for remote in listed:
+            known.add(remote.identity)
+            if remote.identity in self._purged:
                 continue
-            place = places.get(one.identity) or Place("", Tip())
-            entry = self._entry(one.identity, now)
+            place = places.get(remote.identity) or Place("", Tip())
+            entry = self._entry(remote.identity, now)
             is_at_rest = not entry.busy and entry.ended_at < began
             if is_at_rest and place.tip.id < entry.tip:
-                # Its folder went back, or is gone: another process did that.
+                # Another process set its folder back, or removed it.
                 entry.move(place.tip)
-            if is_at_rest and is_same(one, place):
+            if is_at_rest and is_same(remote, place):
                 entry.agrees()
-            handles += self._compare(one, entry, place, since, now)
+            handles += self._compare(remote, entry, place, since, now)
         for identity in self._entries.keys() - known:
             handles += self._not_in_service(self._entries[identity], began)
         for identity in self._unreadable.keys() - known:
@@ -189,30 +189,30 @@ class Scheduler:
         return handles
 
     def _compare(
-        self, one: Listed, entry: RepositoryState, place: Place, since: float, now: float
+        self, remote: Listed, entry: RepositoryState, place: Place, since: float, now: float
     ) -> list[Any]:
-        # What readers do not get now they do not get because of the primary's trouble.
+        # Trouble of the primary does not change whether readers may read the repository here.
         is_served = entry.is_served
-        if one.problem:
+        if remote.problem:
             if entry.busy or entry.is_behind():
                 return []
-            reason = f"the primary cannot read it: {one.problem}"
+            reason = f"the primary cannot read it: {remote.problem}"
             return self._park(entry, Kind.REFUSED, reason, now, is_served=is_served)
-        if (found := difference(one, place)) is not None:
-            is_served = is_served and found.is_ahead
-            return self._park(entry, Kind.DIVERGED, found.reason, now, is_served=is_served)
+        if (differing := difference(remote, place)) is not None:
+            is_served = is_served and differing.is_ahead
+            return self._park(entry, Kind.DIVERGED, differing.reason, now, is_served=is_served)
         known = max(place.tip.id, entry.tip, *entry.pending)
-        if one.id > known and entry.may_go_on():
+        if remote.id > known and entry.may_go_on():
             entry.ask(since)
             self._wake(entry, now)
         return []
 
     def _not_in_service(self, entry: RepositoryState, began: float) -> list[Any]:
-        """Let a repository rest that the primary does not list: it is archived, or was deleted.
+        """Stop work on a repository that the primary does not list: it is archived or deleted.
 
-        A message that came since may be of one that was created since.
+        But if a message came since the listing, the repository may have been created since.
         """
-        if entry.busy or any(one.came_at >= began for one in entry.pending.values()):
+        if entry.busy or any(push.came_at >= began for push in entry.pending.values()):
             return []
         handles = entry.take_all()
         if entry.tip:
@@ -247,7 +247,7 @@ class Scheduler:
         return None
 
     def next_time(self) -> float | None:
-        """Return when `next_job` may have a job that it has not now."""
+        """Return when `next_job` may have a job that it does not have now."""
         times = [self._later[0][0]] if self._later else []
         if self.breaker.is_open and self._ready and not self.breaker.trying:
             times.append(self.breaker.until)
@@ -258,7 +258,7 @@ class Scheduler:
         outcome = Outcome()
         entry = self._entries.get(job.identity)
         if entry is None:
-            # It was purged meanwhile.
+            # It was purged during the job.
             self.breaker.trying = False
             return outcome
         entry.busy, entry.ended_at = False, now
@@ -267,15 +267,15 @@ class Scheduler:
             if result.tip.id > entry.tip:
                 outcome.shown = result.tip.id
                 entry.tries, entry.failed_at = 0, math.inf
-            # Lower after a repair from a source that has less.
+            # The tip may go down, after a repair from a source that has less.
             entry.move(result.tip)
         outcome.sessions = entry.take_sessions()
         outcome.acknowledge += entry.take_shown()
         failure = result.failure
         if failure is None:
-            # Also the records of a former primary, which were passed over.
+            # This includes records of a former primary, which were passed over.
             done = {line for line, _ in job.messages}
-            for number in [n for n, one in entry.pending.items() if one.line in done]:
+            for number in [n for n, push in entry.pending.items() if push.line in done]:
                 outcome.acknowledge += entry.pending.pop(number).handles
                 entry.sessions.pop(number, None)
             self.breaker.succeeded()
@@ -307,7 +307,7 @@ class Scheduler:
         follows = failures.action(kind, entry.tries, can_repair=self._can_repair)
         if follows is Action.PARK and not self._is_of_the_host(entry, kind):
             outcome.parked = "" if entry.is_parked else failure.reason
-            # Without its folder it may have left the service of the primary.
+            # If its folder is missing, it may have left the service of the primary.
             outcome.compare = bool(outcome.parked) and kind is Kind.MISSING
             is_served = entry.is_served and entry.is_parked and kind is not Kind.DIVERGED
             outcome.acknowledge += self._park(entry, kind, failure.reason, now, is_served=is_served)
@@ -319,17 +319,17 @@ class Scheduler:
             self._source_until = now + failures.delay(Kind.NETWORK, self._source_tries)
             self.source_problem = failure.reason
         if kind in (Kind.NETWORK, Kind.REFUSED) and not entry.is_parked:
-            # What the messages bring may still be applied; the gap before it may not.
+            # Pushes with a message may still be applied, but not the gap before them.
             entry.ask(now)
 
     def _is_of_the_host(self, entry: RepositoryState, kind: Kind) -> bool:
-        """Whether a failure is no trouble of this repository: the host's, or of the documents."""
+        """Whether the host or its documents, and not this repository, cause a failure."""
         if kind is Kind.MISSING:
             return self._documents_at <= entry.failed_at
         return kind is Kind.HOST and self.breaker.is_open
 
     def source_answered(self) -> None:
-        """Note that the source answers: nothing waits for it."""
+        """Record that the source answers: no repository waits for it."""
         self._source_until, self._source_tries, self.source_problem = 0.0, 0, ""
 
     def _park(
@@ -341,7 +341,7 @@ class Scheduler:
         *,
         is_served: bool = False,
     ) -> list[Any]:
-        """Leave a repository alone for some time; returns the handles of its messages."""
+        """Do no work on a repository for some time; return the handles of its messages."""
         differs, until = kind is Kind.DIVERGED, now + failures.parked_seconds(kind)
         handles = entry.park(reason, until, is_served=is_served, differs=differs)
         self._ready.pop(entry.identity, None)
@@ -365,18 +365,18 @@ class Scheduler:
             self._ready[entry.identity] = None
 
     def status(self, now: float) -> Status:
-        """Count and name what is left to do, in one pass over all repositories."""
+        """Return the remaining work, after one pass over all repositories."""
         return status_of(self._entries.values(), self._unreadable, now, compared=self.compared)
 
     @property
     def repositories(self) -> int:
-        """How many repositories are known."""
+        """The number of known repositories."""
         return len(self._entries)
 
     def with_records(self, paths: Mapping[str, str]) -> list[str]:
-        """Return the paths of repositories at rest of which the mirror has shown a push."""
-        resting = (one.identity for one in self._entries.values() if one.tip and not one.busy)
-        return [paths[identity] for identity in resting if identity in paths]
+        """Return the paths of idle repositories of which the mirror has shown a push."""
+        idle = (entry.identity for entry in self._entries.values() if entry.tip and not entry.busy)
+        return [paths[identity] for identity in idle if identity in paths]
 
     def shown(self, identity: str) -> tuple[int, str]:
         """Return number and hash of the last push of a repository that the mirror shows."""

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 NAME: Final = "state.json"
 MOST_NAMED: Final = 200
-"""Repositories that the file names with a reason; `parked_repositories` counts all."""
+"""Most repositories that the file names with a reason; `parked_repositories` counts all."""
 
 Named = Mapping[str, tuple[str, str]]
 """Path and reason of repositories, by their identities."""
 
 
 class Held(NamedTuple):
-    """What this mirror does not follow the primary in."""
+    """The points in which this mirror does not follow the primary."""
 
     refused: Mapping[str, str] = MappingProxyType({})
-    """Why it keeps a document of its own, by the name of the document."""
+    """Why it keeps its own version of a document, by the name of the document."""
     aside: Named = MappingProxyType({})
     """Folders that are set aside, by their names."""
     away: Mapping[str, str] = MappingProxyType({})
@@ -42,11 +42,11 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Times are in seconds since 1970, by the mirror's clock."""
+    """State of a mirror. Times are in seconds since 1970, by the mirror's clock."""
 
     host: str
     caught_up: bool
-    """Compared since the last connection, and no repository is late; parked ones apart."""
+    """Compared since the last connection, and no repository, except parked, is late."""
     lease_until: float
     waiting: int
     positions: int
@@ -68,11 +68,11 @@ class State:
     aside: Named = field(default_factory=dict)
     """Repositories that the registry lost, by the names of their folders."""
     paused: bool = False
-    """The circuit breaker is open."""
+    """Whether the circuit breaker is open."""
     source: str = ""
-    """Why the source cannot be asked."""
+    """Why the source does not answer."""
     broker: str = ""
-    """Why the broker cannot be asked."""
+    """Why the broker does not answer."""
     updated: float = 0.0
     role: str = "mirror"
 
@@ -101,7 +101,7 @@ def of(
     """Return the state of a mirror; `name` gives the path of a repository."""
 
     def named(reasons: Mapping[str, str]) -> Named:
-        return {one: (name(one), reason) for one, reason in reasons.items()}
+        return {identity: (name(identity), reason) for identity, reason in reasons.items()}
 
     return State(
         host=host,
@@ -133,11 +133,11 @@ def write(folder: Path, state: State) -> None:
 def named(state: Mapping[str, Any], name: str) -> dict[str, tuple[str, str]]:
     """Return path and reason of the repositories below a name of the state, by identity.
 
-    The release before has reasons by path.
+    The previous release has reasons by path.
     """
-    found = state.get(name)
+    listed = state.get(name)
     made = {}
-    for key, value in (found if isinstance(found, dict) else {}).items():
+    for key, value in (listed if isinstance(listed, dict) else {}).items():
         match value:
             case [str(path), str(reason)]:
                 made[key] = path, reason

@@ -1,4 +1,4 @@
-"""Status of replication on this host, from the state file of its daemons. Pure but for reading."""
+"""Status of replication on this host, from the state file of its daemons. Pure except for reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE: Final = "state.json"
 
 _TIMES: Final = frozenset({"written", "updated", "lease_until"})
-"""Names of times in it, in seconds since 1970."""
+"""Names of times in the file, in seconds since 1970."""
 
 MAX_SIZE: Final = 16 * 1024 * 1024
 
@@ -35,7 +35,7 @@ LEASE_MOST_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A repository that is behind: missing records, and the age of the first (seconds)."""
+    """A repository that is behind: its missing records, and the age of the first (seconds)."""
 
     path: str
     here: int
@@ -62,7 +62,7 @@ def load(folder: Path) -> Mapping[str, Any]:
 
 
 def lines(state: Mapping[str, Any], now: float) -> list[str]:
-    """Return the state of a host for a person: sentences, what is wrong first, and a table."""
+    """Return the state of a host for a person: sentences, problems first, then a table."""
     told, rest = sentences(state, now)
     rows = [row for name in sorted(rest) for row in _rows(name, rest[name])]
     width = max((len(name) for name, _ in rows), default=0)
@@ -71,14 +71,14 @@ def lines(state: Mapping[str, Any], now: float) -> list[str]:
 
 
 def _rows(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield rows of the table: a name, and a text; an object of objects has a row for each."""
-    if isinstance(value, dict) and any(isinstance(one, dict | list) for one in value.values()):
-        for key, one in value.items():
-            yield from _rows(f"{name} {key}", one)
+    """Yield rows of the table: a name and a text; an object of objects has a row for each."""
+    if isinstance(value, dict) and any(isinstance(part, dict | list) for part in value.values()):
+        for key, part in value.items():
+            yield from _rows(f"{name} {key}", part)
     elif isinstance(value, dict) and name == "problems":
-        yield from ((f"problem {key}".rstrip(), str(one)) for key, one in value.items())
+        yield from ((f"problem {key}".rstrip(), str(part)) for key, part in value.items())
     elif isinstance(value, dict):
-        yield name, ", ".join(f"{key} {_word(key, one)}" for key, one in value.items()) or "none"
+        yield name, ", ".join(f"{key} {_word(key, part)}" for key, part in value.items()) or "none"
     elif isinstance(value, list | tuple):
         yield name, ", ".join(map(str, value)) or "none"
     else:
@@ -94,20 +94,20 @@ def _word(name: str, value: object) -> str:
 
 
 def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str, Any]]:
-    """Return what is wrong with a host and how far a mirror is, and the rest of its state."""
+    """Return sentences on the problems and the progress of a host, and the rest of its state."""
     parked = state_file.named(state, "parked")
-    found = [
-        f"{path}: parked: {reason}; `hgfleet replication resync {path}` makes it anew"
+    texts = [
+        f"{path}: parked: {reason}; `hgfleet replication resync {path}` copies it again"
         for path, reason in sorted(parked.values())
     ]
-    found += [
+    texts += [
         f"{path}: waits: {reason}"
         for path, reason in sorted(state_file.named(state, "waits").values())
     ]
     refused = state.get("refused")
-    found += [
-        f"{name}: refused: {reason}; `hgfleet replication begin-term` on the primary has its own "
-        "count"
+    texts += [
+        f"{name}: refused: {reason}; `hgfleet replication begin-term` on the primary makes its "
+        "version count"
         for name, reason in sorted((refused if isinstance(refused, dict) else {}).items())
     ]
     away = state.get("away")
@@ -120,23 +120,23 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
         f"{path}: set aside: {reason}"
         for path, reason in sorted(state_file.named(state, "aside").values())
     ]
-    found += [
+    texts += [
         f"{path}: {reason}" for path, reason in sorted(state_file.named(state, "fenced").values())
     ]
     lease = state.get("lease_until")
     if isinstance(lease, int | float):
         if is_future(lease, now, LEASE_MOST_SECONDS):
-            found.append("the lease ends in the far future: the clock was set back since")
+            texts.append("the lease ends in the far future: the clock has been set back")
         elif lease < now:
-            found.append(
+            texts.append(
                 f"the lease ended {now - lease:.0f} s ago: the primary does not hear this mirror, "
-                "and it takes no clients"
+                "which takes no clients"
             )
         else:
-            found.append(f"the lease lasts for {lease - now:.1f} s more")
+            texts.append(f"the lease lasts for {lease - now:.1f} s more")
     if "caught_up" in state:
         words = "has caught up" if state["caught_up"] is True else "has not caught up yet"
-        found.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
+        texts.append(f"this mirror {words}; {state.get('waiting', 0)} pushes wait")
     told = {"parked", "waits", "unserved", "lease_until", "caught_up", "waiting"}
     told |= {"refused", "away", "documents_away", "aside", "fenced", "fenced_repositories"}
     if state.get("role") == "mirror":
@@ -147,7 +147,7 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:
-    """Whether a mirror takes clients, follows the primary in all, and no repository is parked.
+    """Whether a mirror takes clients, follows the primary in everything, and has none parked.
 
     On a primary: whether a broker takes all its pushes, and no repository is fenced.
     """
@@ -187,17 +187,17 @@ def lags(settings: Settings, source: SourceClient, now: float) -> Iterator[Lag]:
 
 
 def behind(settings: Settings, positions: Iterable[Position]) -> list[tuple[Position, int]]:
-    """Return the positions of the primary that this mirror has not reached, with its own."""
+    """Return the positions of the primary that this mirror has not reached, each with its own."""
     paths = RegistryPaths(settings).read().paths
-    found = []
+    missing = []
     for there in positions:
         path = paths.get(there.identity)
         tip = Tip()
         if path is not None:
             tip = log_file.tip(settings.repositories / path / ".hg/store" / log_file.NAME)
         here = tip.id if tip.repository == there.identity else 0
-        # Another push of the number of the last one is none of the primary's.
+        # If the last push differs from the primary's push of that number, it does not count.
         is_other = here == there.id and there.hash not in ("", tip.hash)
         if (here < there.id or is_other) and not there.problem:
-            found.append((there, here - 1 if is_other else here))
-    return found
+            missing.append((there, here - 1 if is_other else here))
+    return missing

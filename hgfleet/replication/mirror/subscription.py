@@ -1,6 +1,6 @@
-"""A mirror's connection to the broker: made again whenever it ends, with its consumer in order.
+"""A mirror's connection to the broker: made again whenever it ends, with its durable consumer.
 
-What the broker lets a mirror do is in the template `nats.conf.j2` of the role `replication`.
+The rights of a mirror at the broker are in the template `nats.conf.j2` of the role `replication`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a mirror has at a time: some 260 MB with the largest changegroups."""
 
 HINTS_PAUSE_SECONDS: Final = 5.0
-"""Before hints of documents are asked for again."""
+"""Wait before hints of documents are requested again."""
 
 
 class Subscription(Connection):
     """The connection, with the mirror's durable consumer.
 
     `receive` gets each message of the stream, `confirmed` each confirmation of a heartbeat, `asked`
-    each question which pushes the mirror shows; `connected` is called with each new connection,
-    `documents` with the subject and the body of each hint that a document changed.
+    each question about the pushes that the mirror shows; `connected` is called after each new
+    connection, `documents` with the subject and the body of each hint that a document changed.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Subscription(Connection):
             hints.cancel()
 
     async def _hints(self, client: Client) -> None:
-        """Tell of documents that changed; without it they are looked at now and then.
+        """Pass on hints that documents changed; without hints, documents are checked now and then.
 
-        The broker may end this delivery alone, with the consumer or the stream.
+        The broker may end only this delivery, with the consumer or the stream.
         """
         while not client.is_closed:
             with contextlib.suppress(*FAILURES, LostError):
@@ -85,7 +85,7 @@ class Subscription(Connection):
         await pulling.ensure_consumer(client, stream, self._name, policy, MOST_UNACKNOWLEDGED)
 
     async def answers(self) -> bool:
-        """Whether the stream of pushes answers this mirror, which so misses nothing of it."""
+        """Whether the stream of pushes answers this mirror, so that it misses no push."""
         client = self.client
         if client is None or client.is_closed:
             return False

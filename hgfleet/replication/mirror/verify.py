@@ -1,8 +1,8 @@
 """Verify: compare each repository of a mirror with the primary, by digests of both states.
 
-A mirror is compared at the record that it shows. One that is behind is given some time; a lag is
-told apart from a difference, which no further push repairs. A repository is where the mirror's own
-registry has its identity: the path on the primary may be another one for a moment.
+A mirror is compared at the record that it shows. A mirror that is behind gets some time; a lag is
+distinguished from a difference, which no further push repairs. The mirror's own registry says where
+a repository is: the path on the primary may differ for a moment.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ PATIENCE_S: Final = 10.0
 
 
 class Finding(StrEnum):
-    """Result for one repository."""
+    """Result for a repository."""
 
     EQUAL = "equal"
     BEHIND = "behind"
-    """The mirror misses records; its applier brings them."""
+    """The mirror misses records; its applier fetches them."""
     AHEAD = "ahead"
     """The mirror has records that the primary does not have."""
     DIFFERENT = "different"
-    """At the same record, something differs; or the chains differ."""
+    """The states differ at the same record, or the chains differ."""
     MISSING = "missing"
     DAMAGED = "damaged"
     UNKNOWN = "unknown"
@@ -61,21 +61,21 @@ class Result:
 
 
 def judge(here: Digests, there: Digests) -> tuple[Finding, str]:
-    """Compare the state of a mirror with that of the primary."""
+    """Compare the state of a mirror with the state of the primary."""
     if here.id and there.id and here.repository != there.repository:
-        return Finding.DIFFERENT, "its push log is that of another repository"
+        return Finding.DIFFERENT, "its push log belongs to another repository"
     if here.id < there.id:
         return Finding.BEHIND, f"is at record {here.id}, the primary at {there.id}"
     if here.id > there.id:
         return Finding.AHEAD, f"has record {here.id}, the primary ends with {there.id}"
-    found = snapshot.differences(here, there)
-    if found:
-        return Finding.DIFFERENT, f"differs at record {here.id} in {', '.join(found)}"
+    differing = snapshot.differences(here, there)
+    if differing:
+        return Finding.DIFFERENT, f"differs at record {here.id} in {', '.join(differing)}"
     return Finding.EQUAL, f"is equal at record {here.id}"
 
 
 class Verification:
-    """One run on a mirror."""
+    """A run on a mirror."""
 
     def __init__(self, settings: Settings, source: SourceClient) -> None:
         self._settings = settings
@@ -85,18 +85,18 @@ class Verification:
     def run(
         self, paths: Iterable[str], tell: Callable[[Result], None], patience: float = PATIENCE_S
     ) -> list[Result]:
-        """Compare repositories, all of the primary if none is named; `tell` gets each result.
+        """Compare repositories, by default all of the primary; `tell` gets each result.
 
-        Raises UnavailableError where the source does not answer at the start, RegistryError where
-        the registry of this mirror cannot be read.
+        Raises UnavailableError if the source does not answer at the start, RegistryError if the
+        registry of this mirror cannot be read.
         """
-        known = {one.path: one for one in self._source.repositories()}
+        known = {position.path: position for position in self._source.repositories()}
         wanted = list(paths) or sorted(known)
 
         def verified(path: str) -> Result:
-            found = self._one(path, known.get(path), patience)
-            tell(found)
-            return found
+            result = self._one(path, known.get(path), patience)
+            tell(result)
+            return result
 
         with ThreadPoolExecutor(JOBS, "verify") as pool:
             return list(pool.map(verified, wanted))
@@ -111,7 +111,7 @@ class Verification:
         except MissingError as error:
             return Result(path, Finding.MISSING, str(error))
         if not (place / ".hg/store").is_dir():
-            text = "is not on this mirror; its applier or `hgfleet replication resync` makes it"
+            text = "is not on this mirror; its applier or `hgfleet replication resync` copies it"
             return Result(path, Finding.MISSING, text)
         if wrong := identity.problem(place, position.identity):
             return Result(path, Finding.DIFFERENT, wrong)
@@ -129,7 +129,7 @@ class Verification:
             except HgfleetError as error:
                 finding, text = Finding.UNKNOWN, str(error)
             except Exception as error:
-                # Mercurial's errors are of many classes, and each is damage of this repository.
+                # Mercurial has many classes of errors; here each means damage of this repository.
                 return Result(path, Finding.DAMAGED, f"{type(error).__name__}: {error}")
             passing = finding in (Finding.BEHIND, Finding.AHEAD, Finding.UNKNOWN)
             if not passing or time.monotonic() >= until:
@@ -144,19 +144,19 @@ class Verification:
 
 
 def loss_of(here: Digests, log: Path) -> str:
-    """Return the difference of a state from the record that it belongs to, "" without one.
+    """Return how a state differs from the record that it belongs to; "" if it does not.
 
-    A host that lost changesets is found so also where the other one lost the same.
+    This shows that a host lost changesets, even if the other host lost the same changesets.
     """
     for entry in log_file.entries(log):
         record = entry.record
         if record.id == here.id and record.heads.digest != here.heads:
-            return f"its heads are not those of its record {here.id}: it lost changesets"
+            return f"its heads differ from the heads in its record {here.id}: it lost changesets"
     return ""
 
 
 def damage_of(log: Path) -> str:
-    """Return the damage of a push log, "" if each record continues the one before it."""
+    """Return the damage of a push log; "" if each record continues the record before it."""
     try:
         for _ in chain.checked(log_file.entries(log)):
             pass

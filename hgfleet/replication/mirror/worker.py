@@ -1,10 +1,11 @@
-"""Jobs of a worker: bring one repository of a mirror up to the pushes that arrived.
+"""Jobs of a worker: apply the pushes that arrived to a repository of a mirror.
 
-A job names the identity of a repository. The mirror's registry says its path when the job runs,
-and the folder there has to have that identity. A job reads the mirror's position anew, under the
-repository's lock, so a job that runs twice, or beside another one that a killed applier left,
-changes nothing twice. Changegroups that are too large for a message come from the brokers' object
-store, those that it does not have, and records that no message brought, from the source.
+A job names the identity of a repository. The mirror's registry has its path when the job runs, and
+the folder there must have that identity. A job reads the mirror's position again, under the
+repository's lock. So a job changes nothing twice, even if it runs twice, or at the same time as a
+job that a killed applier left. Changegroups that are too large for a message come from the brokers'
+object store. Changegroups that it does not have, and records that no message brought, come from the
+source.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
     Kept = Callable[[bytes, Record], AbstractContextManager[BinaryIO]]
 
 OPENED: Final = 32
-"""Repositories that a worker keeps open; opening one takes some milliseconds."""
+"""Repositories that a worker keeps open; to open a repository takes some milliseconds."""
 
 RECORDS: Final = 64
-"""Records from the source that are applied after one look at the readers."""
+"""Records from the source that are applied after each check of the readers."""
 
-# A changegroup that is cut off, of another version, or not compressed as it should be.
+# A changegroup that is cut off, of another version, or not compressed as expected.
 _UNREADABLE: Final = (apply.IncompleteError, error.StorageError, error.Abort, zlib.error, EOFError)
 _MALFORMED: Final = (struct.error, ValueError, IndexError)
 
@@ -54,7 +55,7 @@ _MALFORMED: Final = (struct.error, ValueError, IndexError)
 class Source(Protocol):
     """Requests of a mirror to the primary, by identity.
 
-    All raise UnavailableError if it does not answer, RepositoryError if it cannot give this.
+    All raise UnavailableError if it does not answer, RepositoryError if it cannot fulfil them.
     """
 
     def log_after(self, identity: str, after: int) -> Iterator[bytes]:
@@ -65,7 +66,7 @@ class Source(Protocol):
 
 
 class Worker:
-    """Repositories that one worker process has open, and its source."""
+    """Repositories that a worker process has open, and its source."""
 
     def __init__(
         self,
@@ -84,13 +85,13 @@ class Worker:
         self._gate = gate
         self._sync = sync
         self._kept = kept
-        """Opens the changesets of a push without room in its message, which the brokers keep."""
+        """Opens the changesets of a push that are too large for its message, from the brokers."""
         self._opened: dict[str, tuple[Any, OpenedPlace, Path]] = {}
 
     def run(self, job: Job) -> Result:
-        """Do a job; never raises but for the end of the process.
+        """Do a job; nothing is raised, except at the end of the process.
 
-        The position of the result is on the disk: the mirror says that it shows it.
+        The position in the result is on the disk, because the mirror reports that it shows it.
         """
         failure = None
         try:
@@ -100,14 +101,14 @@ class Worker:
             failure = failure_of(problem)
         try:
             tip = apply.tip_of(self._open(job.identity))
-            # Also where this job applied nothing: a worker that was killed may have before.
+            # Even if this job applied nothing, a worker that was killed may have.
             return self._synced() or Result(tip, failure)
         except Exception as problem:
             self._opened.pop(job.identity, None)
             return Result(Tip(), failure or failure_of(problem))
 
     def _synced(self) -> Result | None:
-        """Have the disk confirm the writes of jobs; return the result where it does not."""
+        """Sync the writes of jobs to the disk; return a result if this fails."""
         try:
             if self._sync is not None:
                 self._sync()
@@ -133,7 +134,7 @@ class Worker:
                 step = self._apply(repo, job, line, record, changegroup)
                 if step is Step.GAP:
                     raise RepositoryError(
-                        f"record {record.id} arrived, and the source has none before it"
+                        f"record {record.id} arrived, but the source has no record before it"
                     )
         if job.up_to_date:
             self._caught_up(repo, job)
@@ -153,7 +154,7 @@ class Worker:
     def _fetched(
         self, repo: Any, job: Job, line: bytes, record: Record, *, kept: Kept | None = None
     ) -> Step:
-        """Apply a record with changesets that the brokers keep, if they do; else of the source."""
+        """Apply a record, with changesets that the brokers keep, or else from the source."""
         with apply.locked(repo, job.identity):
             step = apply.next_step(repo, line, record)
         if step is not Step.APPLY:
@@ -163,40 +164,40 @@ class Worker:
                 with kept(line, record) as data:
                     return apply.apply(repo, line, record, data)
             except (UnavailableError, *_UNREADABLE, *_MALFORMED):
-                # The brokers do not have it, or not whole; the source's answer decides.
+                # The brokers do not have it, or only in part; the source's answer decides.
                 if self._source is None:
                     raise
         try:
             with self._connected().changegroup(job.identity, record.changesets) as data:
                 return apply.apply(repo, line, record, data)
         except GoneError as problem:
-            # A later record removes them, and the source has them no more.
+            # A later record removes the changesets, so the source no longer has them.
             raise RemovalError(str(problem)) from problem
 
     def _make(self, job: Job) -> None:
-        """Have the repository made anew from the source, beside its place, and exchanged."""
+        """Replace the repository by a fresh copy from the source."""
         self._opened.pop(job.identity, None)
         if self._repair is None:
             raise UnavailableError("this host has no source to repair from")
         self._repair(job.identity)
 
     def _caught_up(self, repo: Any, job: Job) -> Any:
-        """Apply the source's pushes after the mirror's position; return the repository of now.
+        """Apply the source's pushes after the mirror's position; return the present repository.
 
-        An empty one is made from the source's state: that brings what thousands of records would
-        bring one by one. It is also the only way to a repository that was adopted: the changesets
-        before its first record are in no record.
+        An empty repository becomes a copy of the source's state, which is faster than thousands of
+        records. For a repository that was adopted it is also the only way: no record has the
+        changesets before its first record.
         """
         with apply.locked(repo, job.identity):
             tip = apply.tip_of(repo)
             is_empty = _is_empty(repo)
         lines = self._connected().log_after(job.identity, tip.id)
         if is_empty and next(lines, None) is not None:
-            # The state has all pushes that the job is about.
+            # The state includes all pushes of the job.
             self._make(job)
             return self._open(job.identity)
         while some := list(itertools.islice(lines, RECORDS)):
-            # The pushes are in the log of the primary, so its readers of now are theirs or newer.
+            # The pushes are in the log of the primary, so its present readers are new enough.
             self._check_readers(job)
             for line in some:
                 record = _record(job, line)
@@ -207,7 +208,7 @@ class Worker:
         return repo
 
     def _check_readers(self, job: Job) -> None:
-        """Ask the source about the readers of pushes that came from it."""
+        """Check with the source the readers of pushes that came from it."""
         if self._gate is not None:
             self._gate.check(self._path(job.identity))
 
@@ -217,25 +218,27 @@ class Worker:
         return self._source
 
     def _path(self, identity: str) -> str:
-        """Return where a repository is to be now; raises MissingError."""
+        """Return the present path of a repository; raises MissingError."""
         try:
             return self._paths.read().path(identity)
         except RegistryError as error:
             raise MissingError(str(error)) from error
 
     def _open(self, identity: str) -> Any:
-        """Return an open repository; another one may have taken its place since."""
+        """Return a repository, opened again if another repository has taken its place."""
         place = self._root / self._path(identity)
-        found = self._opened.pop(identity, None)
-        if found is None or found[2] != place or not found[1].is_there():
+        opened = self._opened.pop(identity, None)
+        if opened is None or opened[2] != place or not opened[1].is_there():
             if not (place / ".hg").is_dir():
-                raise MissingError(f"{place}: expected repository {identity}; documents bring it")
+                raise MissingError(
+                    f"{place}: expected repository {identity}; the documents bring it"
+                )
             repo = apply.open_repository(place)
-            found = (repo, OpenedPlace(repo.path), place)
-        self._opened[identity] = found
+            opened = (repo, OpenedPlace(repo.path), place)
+        self._opened[identity] = opened
         while len(self._opened) > OPENED:
             del self._opened[next(iter(self._opened))]
-        return found[0]
+        return opened[0]
 
 
 def _is_empty(repo: Any) -> bool:
@@ -244,7 +247,7 @@ def _is_empty(repo: Any) -> bool:
 
 
 def _record(job: Job, line: bytes) -> Record:
-    """Read a record of a job's repository; raises PushlogError, or DivergedError for another's."""
+    """Read a record of a job; raises PushlogError, or DivergedError for another repository."""
     record = parse(line)
     if record.repository != job.identity:
         raise DivergedError(f"record {record.id} belongs to repository {record.repository}")
@@ -252,10 +255,10 @@ def _record(job: Job, line: bytes) -> Record:
 
 
 def failure_of(problem: BaseException) -> Failure:
-    """Return the failure, with the class of an error that is not one of the service."""
+    """Return the failure; an unknown error is named with its class."""
     match problem:
         case GoneError():
-            # It left the service of the primary, and the registry will say so here.
+            # It left the service of the primary, and soon this mirror's registry will say so.
             kind = Kind.MISSING
         case RepositoryError():
             kind = Kind.REFUSED

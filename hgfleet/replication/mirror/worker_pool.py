@@ -1,8 +1,8 @@
 """Worker processes of the applier: forked from a process that has imported Mercurial once.
 
-A job that ends its worker (a crash of the interpreter, the kernel's killer of large processes) is a
-failure of that job alone: another worker takes its place. So does one after a failure that is in
-`failures.ENDS_WORKER`, and after a result of another job than the one that was sent.
+If a job ends its worker (a crash of the interpreter, the kernel's out-of-memory killer), only that
+job fails: another worker takes over. A worker is also replaced after a failure of
+`failures.ENDS_WORKER`, and after the result of a different job than the job that was sent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hgfleet.replication.mirror.jobs import Job
 
 JOBS_PER_WORKER: Final = 2000
-"""Afterwards a new worker takes over, which bounds the memory that Mercurial never gives back."""
+"""Then a new worker takes over, which limits the memory that Mercurial never gives back."""
 
 END_SECONDS: Final = 3.0
-"""For the job of a worker when the applier ends; a later end is undone by the next applier."""
+"""Time for the job of a worker when the applier ends; the next applier undoes a killed job."""
 
 USER: Final = "operator:replication"
 """The writer that the extension `access` sees."""
@@ -53,7 +53,7 @@ class _Member:
         return result
 
     def end(self, seconds: float) -> None:
-        """Have the process end after its job, or kill it after some seconds."""
+        """Let the process end after its job, or kill it after some seconds."""
         self.pipe.close()
         self.process.join(seconds)
         if self.process.is_alive():
@@ -62,10 +62,10 @@ class _Member:
 
 
 class Pool:
-    """Workers for jobs; `run` is for several threads.
+    """Workers for jobs; several threads may call `run`.
 
-    `make` makes the object in each worker whose `run` does a job; it is a function of a module, or
-    a partial of one.
+    In each worker, `make` makes the object whose `run` does a job; it is a function of a module, or
+    a partial of such a function.
     """
 
     def __init__(self, count: int, make: Callable[[], Any], preload: str) -> None:
@@ -80,7 +80,7 @@ class Pool:
             self._free.put(None)
 
     def run(self, job: Job) -> Result:
-        """Do a job in a free worker, waiting for one; the end of the worker is a failure."""
+        """Wait for a free worker, and do a job in it; the end of the worker is a failure."""
         member = self._free.get()
         try:
             if member is None:
@@ -124,7 +124,7 @@ class Pool:
 
 def serve(pipe: Connection, make: Callable[[], Any]) -> None:
     """Do jobs until the applier closes the pipe, or ends."""
-    # The applier's end is told by the pipe: a signal would break a transaction off.
+    # The pipe reports the applier's end: a signal would abort a transaction.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = make()
@@ -134,7 +134,7 @@ def serve(pipe: Connection, make: Callable[[], Any]) -> None:
             result = worker.run(job)
             pipe.send((number, result))
             if _ends_worker(result):
-                # Without the destructors of the failed job's objects.
+                # This skips the destructors of the failed job's objects.
                 os._exit(0)
 
 

@@ -454,7 +454,7 @@ def test_a_clone_bundle_with_changesets_that_were_stripped_is_passed_over(
     primary.hg_in(PATH, "strip", "--no-backup", "--hidden", "tip")
     primary.record(PATH)
     _resync(mirror, said)
-    assert "the source is read whole" in said[0]
+    assert "all is read from the source" in said[0]
     _assert_equal(primary, mirror)
 
 

@@ -307,7 +307,7 @@ def test_a_mirror_that_has_more_or_other_than_the_primary_is_parked() -> None:
     assert scheduler.status(0.0).parked == {
         identity(1): "the mirror has record 4, and the primary's last is 3",
         identity(2): "record 4 is abababababab here and 000000000000 there",
-        identity(3): "record 3 is another one here than there, and the mirror has 4",
+        identity(3): "record 3 differs from the primary's, and the mirror has 4 records",
     }
     # Readers of a mirror go on where the primary lost its last pushes.
     assert scheduler.status(0.0).unserved == {identity(2), identity(3)}

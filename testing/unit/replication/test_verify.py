@@ -36,7 +36,7 @@ def test_equal_states_are_equal() -> None:
         (replace(STATE, id=2, heads=()), Finding.BEHIND, "is at record 2, the primary at 3"),
         (replace(STATE, id=0, repository=""), Finding.BEHIND, "is at record 0"),
         (replace(STATE, id=4), Finding.AHEAD, "has record 4, the primary ends with 3"),
-        (replace(STATE, repository="8e" * 16), Finding.DIFFERENT, "of another repository"),
+        (replace(STATE, repository="8e" * 16), Finding.DIFFERENT, "belongs to another repository"),
         (replace(STATE, hash="d2" * 32), Finding.DIFFERENT, "in push log"),
         (replace(STATE, heads=(OTHER,)), Finding.DIFFERENT, "at record 3 in heads"),
         (replace(STATE, phases={}), Finding.DIFFERENT, "in phases"),
