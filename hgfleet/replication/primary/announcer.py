@@ -1,8 +1,9 @@
-"""Announcements of pushes: one event to the stream when every live mirror shows the push.
+"""Announcements of pushes: an event to the stream when every live mirror shows the push.
 
-The push logs are the outbox here too. The announcer has a position in each, which moves when the
-broker has acknowledged the event. After a kill the stream says how far it is, so an event goes out
-once. Waiting events are in memory, and found again at the start by a comparison of the positions.
+The push logs are the outbox here too. The announcer has a position in each log, which moves when
+the broker has acknowledged the event. After a kill the stream has the last event, so each event is
+sent once. Waiting events are in memory, and are found again at the start by a comparison of the
+positions.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from hgfleet.replication.repositories.served import Served
 
 SINCE: Final = "events-since"
-"""The fact from when on pushes have events, in seconds since 1970."""
+"""Name of the fact since when pushes have events, in seconds since 1970."""
 
 
 @dataclass
 class _Pending:
-    """A repository whose events are not out up to push `number`, whose record has the hash."""
+    """A repository with unsent events, up to push `number`, whose record has the hash."""
 
     number: int
     hash: str
@@ -77,32 +78,32 @@ class Announcer:
     # -- news ------------------------------------------------------------------------------------
 
     def published(self, repository: str, number: int, hash_: str) -> None:
-        """Take over a push that the stream of pushes has; it is the last one of its chain."""
-        found = self._pending.setdefault(repository, _Pending(number, hash_))
-        # A lower number than before is of a log whose last pushes were given up.
-        found.number, found.hash = number, hash_
+        """Take over a push that the stream of pushes has; it is the last push of its chain."""
+        pending = self._pending.setdefault(repository, _Pending(number, hash_))
+        # If the number is lower than before, the last pushes of the log were given up.
+        pending.number, pending.hash = number, hash_
         self._touch(repository)
 
     def keep(self, served: Collection[str]) -> None:
-        """Give up the events of repositories that are no longer in service.
+        """Drop the events of repositories that are no longer in service.
 
-        A repository that comes back goes on after its last event, with its next push.
+        If a repository comes back, its events continue with its next push.
         """
         for repository in (self._pending.keys() | self._problems.keys()) - {"", *served}:
             self._pending.pop(repository, None)
             self._problems.pop(repository, None)
 
     def applied(self, repository: str) -> None:
-        """Look at a repository of which a mirror shows another push."""
+        """Check a repository of which a mirror shows another push."""
         if repository in self._pending:
             self._touch(repository)
 
     def mirrors_changed(self) -> None:
-        """Look at all repositories, because a mirror came or went."""
+        """Check all repositories, because a mirror joined or left."""
         self._touch(*self._pending)
 
     def connected(self) -> None:
-        """Begin with a new connection to the broker; find the waiting events."""
+        """Find the waiting events, after a new connection to the broker."""
         stream = self._broker.stream
         has_events = stream is not None and stream.has_events
         if not self._positions.fact(SINCE):
@@ -113,7 +114,7 @@ class Announcer:
         for position in self._positions:
             repository, tip = position.repository, position.tip
             announced = self._positions.announced(repository)
-            # Never the numbers alone: another push may have the number of the announced one.
+            # Compare hashes too: another push may have the number of the announced push.
             if tip.id and (announced is None or announced[:2] != tip[:2]):
                 self._shown.published(repository, tip.id, tip.hash)
                 self.published(repository, tip.id, tip.hash)
@@ -142,7 +143,7 @@ class Announcer:
                 for repository in touched:
                     await self._look(repository)
             except BrokerError as error:
-                # The tick looks at all of them again.
+                # The next tick checks all of them again.
                 self._problem("", str(error))
             else:
                 self._problems.pop("", None)
@@ -157,7 +158,7 @@ class Announcer:
             raise
         except (HgfleetError, OSError) as error:
             self._problem(repository, str(error))
-            # Another log: the next push is looked at again.
+            # The log is another: the next push is checked again.
             is_done = isinstance(error, PushlogError)
         else:
             self._problems.pop(repository, None)
@@ -165,7 +166,7 @@ class Announcer:
             del self._pending[repository]
 
     async def _announce(self, repository: str, pending: _Pending) -> bool:
-        """Send the events that are due; return whether none is left."""
+        """Send the events that are due; return whether no event is left."""
         if not self._is_due(repository, pending):
             return False
         path = await asyncio.to_thread(self._served.place, repository)
@@ -182,7 +183,7 @@ class Announcer:
                 if number > pending.number:
                     return True
                 if number == pending.number and entry.hash != pending.hash:
-                    raise PushlogError(f"{path}: push {number} is another one than was published")
+                    raise PushlogError(f"{path}: push {number} differs from the published push")
                 self._shown.learn(repository, number, entry.hash)
                 if not self._is_shown(repository, number):
                     return False
@@ -190,16 +191,16 @@ class Announcer:
                 tip = outbox.after(tip, [entry])
                 self._positions.announce(repository, tip)
                 pending.began = time.monotonic()
-        # A push may have come meanwhile.
+        # A push may have come in the meantime.
         return tip.id >= pending.number
 
     def _is_due(self, repository: str, pending: _Pending) -> bool:
         tip = self._positions.announced(repository)
-        # Without a position the log has to be read first.
+        # Without a position, the log has to be read first.
         return tip is None or self._is_shown(repository, min(tip.id + 1, pending.number))
 
     def _is_shown(self, repository: str, number: int) -> bool:
-        """Whether mirrors show a push; they count by the hashes of their last pushes."""
+        """Whether mirrors show a push, by the hashes of their last pushes."""
         return events.is_due(
             self._shown.showing(repository, number),
             *self._counting(),
@@ -213,7 +214,7 @@ class Announcer:
         return time.monotonic() - self._connected > self._settings.lease_seconds
 
     async def _position(self, repository: str, store: Path) -> Tip:
-        """Return the last push whose event is out, as the stream has it."""
+        """Return the last push whose event was sent, according to the stream."""
         tip = self._positions.announced(repository)
         if tip is not None and repository in self._sure:
             return tip
@@ -226,7 +227,7 @@ class Announcer:
             out: dict[int, str] = {}
             highest = await asyncio.to_thread(self._given_up.highest, repository)
             if streamed is not None and highest:
-                # Its last event may be of a push that is in this log no more.
+                # Its last event may belong to a push that is no longer in this log.
                 out = await self._broker.announced(repository)
             tip = await asyncio.to_thread(_first, store, tip or Tip(), streamed, begin, out)
             if tip.repository not in ("", repository):
@@ -255,15 +256,15 @@ class Announcer:
             self._say("announced", repository=path, push=name)
 
     def _is_public(self, path: str) -> bool:
-        found = self._served.registry().repositories.get(path)
-        return found is not None and found.is_public
+        entry = self._served.registry().repositories.get(path)
+        return entry is not None and entry.is_public
 
     # -- mirrors ---------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        """Ask mirrors which pushes they show of the repositories that wait for longer.
+        """Ask mirrors which pushes they show of repositories that have waited for some time.
 
-        A relay that starts has heard nothing, and a message of a mirror may be lost.
+        A new relay has no reports yet, and a report of a mirror may be lost.
         """
         now = time.monotonic()
         live, mirrors = self._counting()
@@ -287,7 +288,7 @@ class Announcer:
             self._problems[repository] = reason
 
     def state(self) -> dict[str, Any]:
-        """Describe the events that are not out."""
+        """Describe the events that are not sent yet."""
         now = time.monotonic()
         waiting = list(self._pending.items())
         live, _ = self._counting()
@@ -299,7 +300,7 @@ class Announcer:
         }
         return {
             "waiting": len(waiting),
-            "seconds": round(max((now - one.began for _, one in waiting), default=0.0), 1),
+            "seconds": round(max((now - event.began for _, event in waiting), default=0.0), 1),
             "mirrors": sorted(slow),
             "problems": list(self._problems.values()),
         }
@@ -308,7 +309,7 @@ class Announcer:
 def _first(
     store: Path, tip: Tip, streamed: Streamed | None, begin: float, out: Mapping[int, str]
 ) -> Tip:
-    """Return the end of the records whose events are out. Raises as `log_reader.read` does."""
+    """Return the end of the records whose events were sent. Raises as `log_reader.read` does."""
     last = log_reader.last(store)
     if not out and last and events.is_announced(last[0], streamed, begin):
         return outbox.after(tip, last)

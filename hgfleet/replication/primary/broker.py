@@ -1,6 +1,6 @@
-"""The relay's connection to the broker: made again whenever it ends, with its streams in order.
+"""The relay's connection to the broker: made again whenever it ends, with its streams.
 
-What the broker lets a primary do is in the template `nats.conf.j2` of the role `replication`.
+The rights of a primary at the broker are in the template `nats.conf.j2` of the role `replication`.
 A former primary has the rights of a mirror: it reads the last term before anything else.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.settings import Settings
 
 ACK_SECONDS: Final = 5.0
-"""For an answer of the broker; afterwards the connection counts as dead."""
+"""Time for an answer of the broker; after it the connection counts as dead."""
 
 
 MOST_READ: Final = 1000
@@ -38,11 +38,11 @@ MOST_READ: Final = 1000
 
 
 class BrokerError(UnavailableError):
-    """The broker is away, or does not take a message; the sentence says why, and the way out."""
+    """The broker is away, or refuses a message; the sentence has the reason and the way out."""
 
 
 class Broker(Connection):
-    """The connection. `ready` is set while there is one and the streams are fine.
+    """The connection. `ready` is set while it is up and the streams are fine.
 
     `subscriptions` are functions by subject, `prepare` is awaited with each new connection, before
     `ready`.
@@ -60,11 +60,11 @@ class Broker(Connection):
             *(HgfleetError, ValueError),
         )
         self.warnings: tuple[str, ...] = ()
-        """Differences of the streams that do not keep pushes from them."""
+        """Differences in the settings of the streams that do not prevent pushes."""
         self.max_payload = 0
         self.stream: streams.Found | None = None
         self.has_objects = False
-        """Whether the brokers keep pushes without room in a message."""
+        """Whether the brokers keep pushes that are too large for a message."""
         self.objects_problem = ""
         self.guard = Guard(settings, say)
         self._subscriptions, self._prepare = subscriptions, prepare
@@ -98,21 +98,21 @@ class Broker(Connection):
         return self.client.jetstream(timeout=ACK_SECONDS)
 
     async def _ensure_objects(self) -> None:
-        """Make the bucket for large pushes. Without it they are published, and told of.
+        """Make the bucket for large pushes. Without it they are published, with a warning.
 
-        Brokers of the release before do not answer this host about it.
+        Brokers of the previous release do not answer requests for it.
         """
         settings, self.has_objects = self._settings, False
         wanted = push_objects.expected(settings.replicas, settings.objects_bytes, streams.MAX_AGE)
         try:
-            found = await streams.ensured(self.stream_api(), wanted, self._say)
+            ensured = await streams.ensured(self.stream_api(), wanted, self._say)
         except FAILURES as error:
             self.objects_problem = (
                 f"bucket {push_objects.BUCKET}: {sentence(error, settings.brokers)}; pushes "
-                "without room in a message are on this host alone until mirrors fetch them"
+                "too large for a message are only on this host until mirrors fetch them"
             )
         else:
-            self.has_objects, self.objects_problem = True, found[1]
+            self.has_objects, self.objects_problem = True, ensured[1]
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
@@ -129,7 +129,7 @@ class Broker(Connection):
     ) -> tuple[int, bool]:
         """Publish to a stream; return the message's number, and whether the stream had it already.
 
-        Raises BrokerError. The message may be in the stream nevertheless: publish it again.
+        After BrokerError the message may still be in the stream: publish it again.
         """
         self._check_fence()
         with self._asking():
@@ -148,15 +148,15 @@ class Broker(Connection):
             return await push_objects.has(self.stream_api(), name)
 
     async def store(self, name: str, content: IO[bytes]) -> None:
-        """Have the brokers keep the object of a push. Raises BrokerError."""
+        """Store the object of a push at the brokers. Raises BrokerError."""
         self._check_fence()
         with self._asking():
             await push_objects.put(self.stream_api(), name, content)
 
     async def tend_objects(self, purged: Collection[str]) -> None:
-        """Remove the objects of deleted repositories; a later call does what fails here.
+        """Remove the objects of deleted repositories; a later call tries again after a failure.
 
-        A bucket that could not be made with the connection is made here.
+        If the bucket could not be made at the start of the connection, it is made here.
         """
         with contextlib.suppress(BrokerError), self._asking():
             if self.ready.is_set() and not self.has_objects:
@@ -168,29 +168,29 @@ class Broker(Connection):
     async def streamed(
         self, repository: str, stream: str = messages.PUSHES
     ) -> streams.Streamed | None:
-        """Return a stream's last push of a repository; None without one."""
+        """Return a stream's last push of a repository; None if it has none."""
         subject = streams.SUBJECTS[stream].replace("*", repository)
         with self._asking():
             try:
-                found = await self.stream_api().get_last_msg(stream, subject)
+                message = await self.stream_api().get_last_msg(stream, subject)
             except nats.js.errors.NotFoundError:
                 return None
-        number = streams.number_of(found.headers, repository)
+        number = streams.number_of(message.headers, repository)
         if not number:
             return None
-        hash_ = hash_in(found.headers)
-        if not hash_ and found.data and stream == messages.PUSHES:
-            # Of the release before.
-            hash_ = hash_of(found.data.partition(b"\n")[0])
-        epoch = streams.epoch_of(found.headers)
-        return streams.Streamed(number, epoch, hash_, found.seq or 0)
+        hash_ = hash_in(message.headers)
+        if not hash_ and message.data and stream == messages.PUSHES:
+            # The previous release sent no header with the hash.
+            hash_ = hash_of(message.data.partition(b"\n")[0])
+        epoch = streams.epoch_of(message.headers)
+        return streams.Streamed(number, epoch, hash_, message.seq or 0)
 
     async def announced(self, repository: str) -> dict[int, str]:
         """Return the hashes of a repository's events in the stream, by the numbers of their pushes.
 
-        Of two pushes of one number it is the later event's. Raises BrokerError.
+        If two pushes have the same number, the later event counts. Raises BrokerError.
         """
-        found: dict[int, str] = {}
+        hashes: dict[int, str] = {}
         subject, sequence = messages.events(repository), 0
         with self._asking(), contextlib.suppress(nats.js.errors.NotFoundError):
             while True:
@@ -198,12 +198,12 @@ class Broker(Connection):
                     messages.EVENTS, sequence + 1, subject, next=True
                 )
                 if number := streams.number_of(message.headers, repository):
-                    found[number] = hash_in(message.headers)
+                    hashes[number] = hash_in(message.headers)
                 sequence = message.seq or 0
-        return found
+        return hashes
 
     async def since(self, sequence: int) -> set[str]:
-        """Return the repositories of the pushes behind a message; of all, if they are many.
+        """Return the repositories of the pushes after a message, or of all if there are many.
 
         Raises BrokerError.
         """
@@ -217,12 +217,12 @@ class Broker(Connection):
             else:
                 for number in range(sequence + 1, last + 1):
                     with contextlib.suppress(nats.js.errors.NotFoundError):
-                        found = await self.stream_api().get_msg(messages.PUSHES, number)
-                        subjects.append(found.subject or "")
+                        message = await self.stream_api().get_msg(messages.PUSHES, number)
+                        subjects.append(message.subject or "")
         return {subject.rpartition(".")[2] for subject in subjects}
 
     def state(self, refused: str) -> dict[str, object]:
-        """Describe the connection for other programs; `refused` is why it takes no message."""
+        """Describe the connection for other programs; `refused` is why it refuses messages."""
         return {
             "connected": self.ready.is_set(),
             "problem": self.problem or refused,

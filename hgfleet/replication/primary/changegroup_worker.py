@@ -3,11 +3,11 @@
     python -m hgfleet.replication.primary.changegroup_worker
 
 A request is a line of JSON on stdin: {"request": NUMBER, "repository": PATH, "nodes": [...],
-"level": N}. The answer on stdout is pieces of a changegroup of version 03 of exactly these
-changesets, compressed with zlib: for each a line {"request": NUMBER, "size": N} and N bytes. Size 0
-ends it. With a "reason" why it is not whole, the process ends: nothing of a failed request is there
-for another. The end of stdin ends the process, so a killed relay leaves none behind. Repositories
-stay open for the next request.
+"level": N}. The answer on stdout consists of pieces of a changegroup of version 03 of exactly these
+changesets, compressed with zlib: each is a line {"request": NUMBER, "size": N} and N bytes. Size 0
+ends the answer. If the answer is not whole, its last line has a "reason" and the process ends, so a
+failed request leaves nothing to the next request. The end of stdin ends the process, so a killed
+relay leaves no process behind. Repositories stay open for the next request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEMORY_BYTES: Final = 1024**3
 
 
 class Opened:
-    """Repositories that stay open, those used last."""
+    """Repositories that stay open: the repositories that were used last."""
 
     def __init__(self, most: int = MAX_OPEN, changesets: int = MAX_CHANGESETS) -> None:
         self._most, self._changesets = most, changesets
@@ -48,21 +48,21 @@ class Opened:
     def get(self, path: str) -> Any:
         """Return the repository at a path, with all its changesets, as it is on the disk now."""
         inode = os.stat(f"{path}/.hg/store").st_ino  # noqa: PTH116
-        found = self._repositories.pop(path, None)
-        if found is None or found[1] != inode:
+        opened = self._repositories.pop(path, None)
+        if opened is None or opened[1] != inode:
             ui = ui_module.ui.load()
             repository_settings.skip(ui)
             ui.setconfig(b"ui", b"interactive", b"no", b"hgfleet.replication")
-            # Paths must lead to the store that is there now, and not to a pinned one.
+            # Paths must lead to the store that is there now, not to a pinned store.
             ui.setconfig(b"extensions", b"pinned_store", b"!", b"hgfleet.replication")
-            found = factory.repository(ui, os.fsencode(path)).unfiltered(), inode
+            opened = factory.repository(ui, os.fsencode(path)).unfiltered(), inode
         else:
-            found[0].invalidateall()
-        self._repositories[path] = found
-        return found[0]
+            opened[0].invalidateall()
+        self._repositories[path] = opened
+        return opened[0]
 
     def trim(self) -> None:
-        """Close the repositories above the bounds, the one used last excepted."""
+        """Close repositories until the bounds hold, except the repository used last."""
         total = sum(len(repository) for repository, _ in self._repositories.values())
         while len(self._repositories) > 1 and (
             len(self._repositories) > self._most or total > self._changesets
@@ -75,7 +75,7 @@ class Opened:
 
 
 def answer(opened: Opened, line: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Answer one request; an error of hg is a reason, and the mirrors fetch the changesets."""
+    """Answer a request; an error of hg becomes a reason, and the mirrors fetch the changesets."""
     asked = json.loads(line)
     head: dict[str, Any] = {"request": asked["request"]}
     reason = {}
@@ -94,9 +94,9 @@ def answer(opened: Opened, line: bytes) -> Iterator[tuple[dict[str, Any], bytes]
 
 
 def main() -> int:
-    """Answer requests until stdin ends, or one fails."""
+    """Answer requests until stdin ends, or a request fails."""
     source: BinaryIO = sys.stdin.buffer
-    # Nothing that hg prints may get between the answers.
+    # Output that hg prints must not get between the answers.
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -109,7 +109,7 @@ def main() -> int:
             target.write(json.dumps(head).encode("ascii") + b"\n" + piece)
         target.flush()
         if "reason" in head:
-            # Without the destructors of the failed request's objects.
+            # This skips the destructors of the failed request's objects.
             os._exit(0)
     return 0
 

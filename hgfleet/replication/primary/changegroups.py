@@ -1,8 +1,8 @@
 """Changegroups of pushes, from workers that keep hg imported and repositories open.
 
-A worker is a process (`changegroup_worker`): an error, or the memory, of a huge push ends the
-worker and not the relay. Workers start when they are needed. A worker whose request failed, or that
-sent anything else than the answer of its request, gets no other.
+A worker is a process (`changegroup_worker`): an error, or the memory need, of a huge push ends the
+worker and not the relay. Workers start when they are needed. If a request fails, or its answer is
+not as expected, its worker gets no other request.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORKERS: Final = 2
-"""Of those for messages, and of those for objects: a large push keeps none from its message."""
+"""Number of workers for messages, and also for objects: large pushes do not delay messages."""
 
 SECONDS: Final = 60.0
-"""For the changegroup of a message; a worker that takes longer is ended."""
+"""Time for the changegroup of a message; after it the worker is killed."""
 
 OBJECT_SECONDS: Final = 900.0
-"""For that of an object."""
+"""Time for the changegroup of an object."""
 
 MESSAGE_LEVEL: Final = 6
-"""Of zlib: a message goes to every mirror, and stays on the brokers' disks for days."""
+"""Level of zlib: a message goes to every mirror, and stays on the brokers' disks for days."""
 
 OBJECT_LEVEL: Final = 1
 """A large changegroup costs more processor time than disk."""
@@ -42,7 +42,7 @@ MAX_REQUEST: Final = 256 * 1024
 
 
 class _TooLargeError(Exception):
-    """The changegroup has more bytes than were asked for."""
+    """The changegroup has more bytes than the request allows."""
 
 
 class Changegroups:
@@ -57,7 +57,7 @@ class Changegroups:
         self._numbers = itertools.count(1)
 
     async def make(self, repository: Path, nodes: Sequence[str], limit: int = MAX_PAYLOAD) -> bytes:
-        """Return the compressed changegroup of exactly these changesets, empty if there is none."""
+        """Return the compressed changegroup of exactly these changesets; empty after a failure."""
         made = io.BytesIO()
         asked = {"repository": str(repository), "nodes": list(nodes), "level": MESSAGE_LEVEL}
         async with self._slots:
@@ -67,7 +67,7 @@ class Changegroups:
     async def write(
         self, repository: Path, nodes: Sequence[str], file: IO[bytes], limit: int
     ) -> str | None:
-        """Write such a changegroup to a file; return why it is not whole, None if it is."""
+        """Write such a changegroup to a file; return why it is not whole, None if it is whole."""
         asked = {"repository": str(repository), "nodes": list(nodes), "level": OBJECT_LEVEL}
         async with self._large:
             problem = await self._write(asked, file, limit, OBJECT_SECONDS)
@@ -76,7 +76,7 @@ class Changegroups:
     async def _write(
         self, asked: dict[str, object], file: IO[bytes], limit: int, seconds: float
     ) -> str | None:
-        """Return why a changegroup is not whole, "" where it is too large, None if it is whole."""
+        """Return why a changegroup is not whole, "" if it is too large, None if it is whole."""
         try:
             await asyncio.wait_for(self._ask(asked, file, limit), seconds)
         except _TooLargeError:

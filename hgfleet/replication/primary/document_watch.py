@@ -1,11 +1,11 @@
 """Hints to mirrors that documents of the primary changed, and generations that are due.
 
-The registry and the tokens are looked at each second. The folders of manifests and pull bundles are
-thousands on a large site; they are looked at less often when that takes long. A hint that is lost
-costs nothing but time: mirrors look at the documents now and then.
+The registry and the tokens are checked each second. A large site has thousands of folders of
+manifests and pull bundles; they are checked less often when a check takes long. A lost hint costs
+only time: mirrors check the documents now and then.
 
-A registry or tokens that another program than a writer of this release has written get their
-generation here, and so do those of a host that begins an epoch as the primary.
+If another program than a writer of this release wrote the registry or the tokens, they get their
+generation here. So do the registry and the tokens of a host that begins an epoch as the primary.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.settings import Settings
 
 LOOK_SECONDS: Final = 1.0
-"""Between looks at the registry and the tokens."""
+"""Pause between checks of the registry and the tokens."""
 
 SHARE: Final = 50
-"""Of its time that a look at the folders may take: one part of this."""
+"""Checks of the folders take at most a fiftieth of the time."""
 
 FOLDERS: Final = "manifests"
 """The document that a hint names for manifests and pull bundles."""
@@ -44,12 +44,12 @@ Looks = dict[str, object]
 
 
 def changed(told: Mapping[str, object], seen: Mapping[str, object]) -> list[str]:
-    """Return the documents that a hint is due for: those seen otherwise than when last told."""
+    """Return the documents that need a hint: their state differs from the last hinted state."""
     return [name for name, look in seen.items() if look is not None and told.get(name) != look]
 
 
 class Looker:
-    """Looks at the documents of this host."""
+    """Reader of the state of this host's documents."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -62,7 +62,7 @@ class Looker:
         dynamic = self._settings.dynamic
         began = time.monotonic()
         if began >= self._next:
-            # "" while a folder is changing: the next look tells.
+            # "" while a folder is changing: the next check has its state.
             self._folders = self._files.stamp() or None
             self._next = began + (time.monotonic() - began) * SHARE
         return {
@@ -73,7 +73,7 @@ class Looker:
 
 
 class Renewal:
-    """Generations of the documents of this primary, where one is due."""
+    """Renewal of the generations of this primary's documents, where it is due."""
 
     def __init__(self, settings: Settings) -> None:
         self._epoch = settings.terms / host_terms.EPOCH
@@ -81,7 +81,7 @@ class Renewal:
         self._done: dict[str, object] = {}
 
     def run(self) -> dict[str, str]:
-        """Look at documents that changed, and at all in a new epoch; return the problems."""
+        """Renew changed documents, and in a new epoch all documents; return the problems."""
         problems = {}
         for name, place in self._places.items():
             seen = stamp_of(place), stamp_of(self._epoch)
@@ -95,17 +95,17 @@ class Renewal:
             except (HgfleetError, OSError) as error:
                 problems[name] = str(error)
             else:
-                # Not as it is by now: another change may have come since.
+                # Not the present stamps: another change may have come since.
                 self._done[name] = seen
         return problems
 
 
 async def watch(relay: Relay) -> None:
-    """Publish a hint for each change, and one for each document at the start."""
+    """Publish a hint for each document at the start, and after each change."""
     looker, renewal = Looker(relay.settings), Renewal(relay.settings)
     told: Looks = {}
     while True:
-        # A broker has confirmed that this host is the primary.
+        # From here on a broker has confirmed that this host is the primary.
         await relay.broker.ready.wait()
         _tell(relay, await asyncio.to_thread(renewal.run))
         try:
@@ -119,6 +119,6 @@ async def watch(relay: Relay) -> None:
 
 
 def _tell(relay: Relay, problems: Mapping[str, str]) -> None:
-    """Have the relay name problems of documents, as long as they last."""
+    """Let the relay report problems of documents, as long as they last."""
     for name in documents.FIRST:
         relay.problems.set(name, problems.get(name, ""), "document-refused")

@@ -1,4 +1,4 @@
-"""Hints of changed documents to the stream, and which mirrors have followed them."""
+"""Publication of hints of changed documents, and the mirrors that have followed them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.messages import Brought, Hint
 
 HINT_SECONDS: Final = 0.5
-"""Between two attempts to tell mirrors of a changed document."""
+"""Pause between two attempts to send a hint to mirrors."""
 
 
 class HintPublisher:
-    """The hints of a relay. `is_settled` is that of the relay."""
+    """The hints of a relay. `is_settled` is a function of the relay."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HintPublisher:
         self._publishing: set[asyncio.Future[None]] = set()
 
     async def publish(self, document: str, hint: Hint | None = None) -> None:
-        """Tell mirrors that a document changed. Raises BrokerError."""
+        """Publish a hint that a document changed. Raises BrokerError."""
         hint = hint or self._hints.next()
         subject = messages.documents(document)
         await self._broker.publish(messages.DOCUMENTS, subject, hint.body(), {})
@@ -47,7 +47,7 @@ class HintPublisher:
         self._waiting.tell()
 
     def begin(self, document: str) -> tuple[Hint, asyncio.Future[None]]:
-        """Tell mirrors that a document changed, in a task that ends when the stream has it."""
+        """Publish a hint that a document changed, in a task that ends when the stream has it."""
         hint = self._hints.next()
         publishing = asyncio.ensure_future(self._try(document, hint))
         self._publishing.add(publishing)
@@ -68,12 +68,12 @@ class HintPublisher:
                 return
 
     def brought(self, message: Brought) -> None:
-        """Take over that a mirror has followed a hint."""
+        """Record that a mirror has followed a hint."""
         if self._hints.brought(message):
             self._waiting.tell()
 
     def answer(self, document: str, hint: Hint, seconds: float, now: float) -> visibility.Answer:
-        """Return what a session reads at this moment."""
+        """Return the answer for a session at this moment."""
         return visibility.answer(
             self._hints.showing(document, hint),
             self._members.live(now),

@@ -2,8 +2,8 @@
 
 Times are seconds of a monotonic clock, given by the caller. A mirror sends a heartbeat every third
 of a lease. It becomes a member with the first heartbeat that says that it has caught up. It leaves
-when its lease ends, when its applier starts anew, or when it has not been caught up for the length
-of a lease. Pushes wait for members alone.
+when its lease ends, when its applier restarts, or when it has not been caught up for the length of
+a lease. Pushes wait only for members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Heard:
 
 
 class Members:
-    """The mirrors that may exist, and those that are alive."""
+    """The mirrors of the site, and which of them are alive."""
 
     def __init__(self, mirrors: Iterable[str], lease_seconds: float) -> None:
         self._mirrors = tuple(sorted(set(mirrors)))
@@ -41,12 +41,12 @@ class Members:
         return self._mirrors
 
     def refusal(self, subject: str, host: str) -> str | None:
-        """Return why a message of a mirror does not count, None if it does.
+        """Return why a message of a mirror does not count; None if it counts.
 
-        The broker lets a mirror publish to its own subject alone, so the subject is the evidence.
+        The broker lets a mirror publish only to its own subject, so the subject is the evidence.
         """
         if host not in self._mirrors:
-            return f"{host!r:.80} is none of the mirrors {', '.join(self._mirrors)}"
+            return f"{host!r:.80} is not among the mirrors {', '.join(self._mirrors)}"
         if subject.rpartition(".")[2] != token(host):
             return f"a message of {host} arrived on the subject {subject!r:.80}"
         return None
@@ -76,7 +76,7 @@ class Members:
         return tuple(host for host in self._mirrors if self.is_member(host, now))
 
     def change(self, now: float) -> tuple[list[str], list[str]]:
-        """Return the mirrors that joined and those that left since the last call."""
+        """Return the mirrors that joined and the mirrors that left since the last call."""
         live = set(self.live(now))
         joined, left = sorted(live - self._members), sorted(self._members - live)
         self._members = live
@@ -84,16 +84,16 @@ class Members:
 
     def report(self, now: float, clock: float) -> dict[str, dict[str, object]]:
         """Describe each mirror, for the state file; `clock` is now in seconds since 1970."""
-        found: dict[str, dict[str, object]] = {}
+        mirrors: dict[str, dict[str, object]] = {}
         for host in self._mirrors:
             heard = self._heard.get(host)
-            found[host] = {"live": self.is_member(host, now)}
+            mirrors[host] = {"live": self.is_member(host, now)}
             if heard is not None:
-                found[host] |= {
+                mirrors[host] |= {
                     "lease_until": round(clock + heard.until - now, 1),
                     "caught_up": heard.lease.caught_up,
                     "waiting": heard.lease.waiting,
                     "parked": heard.lease.parked,
                     "clock_ahead_seconds": round(heard.lease.sent - clock, 1),
                 }
-        return found
+        return mirrors

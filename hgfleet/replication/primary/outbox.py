@@ -1,8 +1,8 @@
 """Decisions about the outbox: which records of a push log go to the stream next. Pure.
 
-The push log is the outbox. The relay has a position in each: the last record that the stream has
-acknowledged. The stream knows its last message of each repository too, so a lost position, or one
-that a kill has left behind, costs no second copy.
+The push log is the outbox. The relay has a position in each log: the last record that the stream
+has acknowledged. The stream also knows its last message of each repository, so no record is sent
+twice if a position is lost, or was not updated before a kill.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.streams import Streamed
 
 FEW: Final = 64
-"""A log with at most so many records, and none in the stream, is published whole; of another one
-the last record tells mirrors that they have a gap, and they fetch the rest from the source."""
+"""A log with at most so many records, and none in the stream, is published whole. Of a longer log
+only the last record is published: mirrors notice the gap, and fetch the rest from the source."""
 
 MOST_IN_MESSAGE: Final = 2000
-"""Changesets of a record whose changegroup may fit into a message; of more none is computed."""
+"""Most changesets of a record for which a changegroup is computed for a message."""
 
 
 MOST_PROBLEMS: Final = 1000
-"""Entries of the state file for repositories and subjects; further ones are in the journal."""
+"""Entries of the state file for repositories and subjects; further entries are in the journal."""
 
 LOST: Final = -1
 """The stream has lost the message; the record goes to the stream again."""
@@ -44,7 +44,7 @@ class Position:
     repository: str
     tip: Tip
     stamp: Stamp
-    """Of the log, when it was read."""
+    """Stamp of the log when it was read."""
     sequence: int = 0
     """The message's number in the stream, or LOST."""
 
@@ -52,7 +52,7 @@ class Position:
 def is_read(position: Position | None, stamp: Stamp | None) -> bool:
     """Whether a log has nothing to publish: it has not changed since the position."""
     if stamp is None:
-        # A log that is gone, of which mirrors have pushes, is looked at.
+        # If a log is gone, but mirrors have pushes of it, it has to be checked.
         return position is None or not position.tip.id
     return (
         position is not None
@@ -63,9 +63,9 @@ def is_read(position: Position | None, stamp: Stamp | None) -> bool:
 
 
 def published(entries: Iterable[Entry], streamed: Streamed) -> list[Entry]:
-    """Return the records that the stream has, by its last push; those of a later epoch are others.
+    """Return the records that the stream has, by its last push; records of a later epoch differ.
 
-    The record of the number of that push is not among them if it is another push.
+    The record with the number of that push is left out if it is a different push.
     """
     return [
         entry
@@ -87,17 +87,17 @@ def after(tip: Tip, entries: Iterable[Entry]) -> Tip:
 
 
 def fits(entry: Entry) -> bool:
-    """Whether the changegroup of a record is worth to be computed for a message."""
+    """Whether it is worthwhile to compute the changegroup of a record for a message."""
     return 0 < len(entry.record.changesets) <= MOST_IN_MESSAGE
 
 
 def lost(positions: Iterable[Position], last_sequence: int, *, is_new: bool) -> list[Position]:
-    """Return the positions whose messages a stream no longer has in its count.
+    """Return the positions whose messages are beyond the count of the stream.
 
-    A broker that lost its disk, or an operator, has made the stream anew; a broker that lost power
-    may have lost the last messages.
+    After the loss of a broker's disk, or by an operator, the stream was created again; after a
+    power cut a broker may have lost the last messages.
     """
-    return [one for one in positions if is_new or one.sequence > last_sequence]
+    return [known for known in positions if is_new or known.sequence > last_sequence]
 
 
 def body(message: PushMessage, most: int) -> bytes:
@@ -116,7 +116,7 @@ def is_whole(message: PushMessage, content: bytes) -> bool:
 
 
 class Queue:
-    """Repositories, by identity, that have something to publish, each with one worker at a time.
+    """Repositories, by identity, with records to publish, each with one worker at a time.
 
     Repositories whose pushers wait come first. The clock is monotonic, in seconds.
     """
@@ -132,7 +132,7 @@ class Queue:
         return len(self._waiting) + len(self._active)
 
     def add(self, repository: str, *, first: bool = False) -> None:
-        """Add a repository; one that a worker has is looked at once more afterwards."""
+        """Add a repository; if a worker has it now, it is checked again afterwards."""
         self._waiting.setdefault(repository)
         self._since.setdefault(repository, self._clock())
         if first:

@@ -1,4 +1,4 @@
-"""Positions of the relay: an SQLite file. Its loss costs questions to the streams, no push."""
+"""Positions of the relay: an SQLite file. If it is lost, the relay asks the streams instead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ insert or replace into positions_2
 drop table positions_1;
 commit;
 """
-"""From the table of the release before, which was by path."""
+"""Takes over the table of the previous release, which was by path."""
 
 
 _SAVE: Final = "insert or replace into positions_2 values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -44,8 +44,8 @@ _NOTE: Final = "insert or replace into facts values (?, ?)"
 class Positions:
     """The positions of all repositories by identity, in memory and in a file. For one thread.
 
-    A disk that is full, or does not write, keeps no push from the stream: rows that the file
-    does not take stay in memory, and `flush` writes them when there is room.
+    If the disk is full, or fails, pushes still go to the stream: rows that the file does not take
+    stay in memory, and `flush` writes them when there is room.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,10 +59,10 @@ class Positions:
         try:
             self._open()
         except sqlite3.OperationalError as error:
-            # The disk: the file may be whole. Until it can be read, the streams are asked.
+            # The disk fails, but the file may be whole. Until it can be read, ask the streams.
             self._fail(error)
         except sqlite3.DatabaseError:
-            # A corrupt file is as good as none.
+            # A corrupt file is of no use.
             discard(folder)
             try:
                 self._open()
@@ -72,7 +72,7 @@ class Positions:
     def _open(self) -> None:
         file = sqlite3.connect(self._folder / FILE, isolation_level=None)
         try:
-            # A power cut may lose the last positions: the stream then says how far it is.
+            # If a power cut loses the last positions, the stream has them.
             file.execute("pragma journal_mode=wal")
             file.execute("pragma synchronous=off")
             file.executescript(_SCHEMA)
@@ -93,19 +93,19 @@ class Positions:
             file.close()
             raise
         self._file = file
-        # Rows in memory are newer than those of the file.
+        # Rows in memory are newer than rows of the file.
         self._rows = rows | self._rows
         self._announced = announced | self._announced
         self._facts = facts | self._facts
 
     def _fail(self, error: sqlite3.Error) -> None:
         self._problem = (
-            f"{self._folder / FILE} takes no positions ({error}); pushes go on, and the relay "
-            "writes them when the disk has room"
+            f"{self._folder / FILE} takes no positions ({error}); pushes continue, and the relay "
+            "writes the positions when the disk has room"
         )
 
     def _write(self, text: str, values: tuple[object, ...]) -> None:
-        """Change the file; a failure leaves all of it to `flush`."""
+        """Change the file; after a failure `flush` writes everything."""
         if self._file is None or self._problem:
             return
         try:
@@ -154,7 +154,7 @@ class Positions:
         self._rows[position.repository] = position
 
     def forget(self, repository: str) -> None:
-        """Remove what is known of a repository, for one that was deleted."""
+        """Remove the position and the announcement of a deleted repository."""
         if repository in self._rows or repository in self._announced:
             self._write("delete from positions_2 where repository = ?", (repository,))
             self._write("delete from announced_1 where repository = ?", (repository,))
@@ -162,20 +162,20 @@ class Positions:
             self._announced.pop(repository, None)
 
     def announced(self, repository: str) -> Tip | None:
-        """Return the last push of a repository whose event is out; None if none is known."""
+        """Return the last push of a repository whose event was sent; None if unknown."""
         return self._announced.get(repository)
 
     def announce(self, repository: str, tip: Tip) -> None:
-        """Replace the last push of a repository whose event is out."""
+        """Replace the last push of a repository whose event was sent."""
         self._write(_ANNOUNCE, _announcement(repository, tip))
         self._announced[repository] = tip
 
     def fact(self, name: str) -> str:
-        """Return a text that was noted, empty if none was."""
+        """Return the text under a name; empty if there is none."""
         return self._facts.get(name, "")
 
     def note(self, name: str, value: str) -> None:
-        """Note a text under a name."""
+        """Store a text under a name."""
         if self._facts.get(name) != value:
             self._write(_NOTE, (name, value))
             self._facts[name] = value
@@ -187,7 +187,7 @@ class Positions:
 
 
 def discard(folder: Path) -> None:
-    """Remove the positions of a host that was the primary before another one (I/O)."""
+    """Remove the positions of a host that was the primary before another host (I/O)."""
     for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
         (folder / name).unlink(missing_ok=True)
 

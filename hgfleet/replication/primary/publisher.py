@@ -1,4 +1,4 @@
-"""Publication of the push log of one repository: the records that the stream does not have yet."""
+"""Publication of a repository's push log: the records that the stream does not have yet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.repositories.served import Served
 
 MOST_LEARNT: Final = 10_000
-"""Records whose hashes are read for a session that asks for an older push."""
+"""Most records whose hashes are read for a session that asks for an older push."""
 
 REFUSED_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 30.0
@@ -52,14 +52,15 @@ LATE_SECONDS: Final = 30.0
 for one that takes messages. A large push takes some seconds until it is at the brokers."""
 
 HEADERS_BYTES: Final = 1024
-"""Of a message's payload, for its headers: a path of 200 characters, an id."""
+"""Part of a message's payload for its headers: a path of 200 characters, an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of a scan: paths of the repositories in service, and those with news, by identity.
+    """The result of a scan: paths of the repositories in service, and which have changed.
 
-    `purged` are those that were deleted, None while the registry that tells is damaged.
+    Repositories are named by identity. `purged` are the deleted repositories; None while the
+    registry that lists them is damaged.
     """
 
     paths: Mapping[str, str]
@@ -68,7 +69,7 @@ class Scan:
 
 
 class Publisher:
-    """Records from push logs to the stream. One call of `publish` per repository at a time."""
+    """Publishes records of push logs to the stream. One `publish` per repository at a time."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Publisher:
         """Repositories that wait, of which mirrors were told."""
 
     def compare(self) -> list[str]:
-        """Begin with a new connection; return the repositories whose messages the stream lost."""
+        """Compare after a new connection; return the repositories whose messages are lost."""
         self._sure.clear()
         stream = self._broker.stream
         assert stream is not None
@@ -112,17 +113,17 @@ class Publisher:
         self._positions.note("stream", stream.created)
         if lost:
             self._say("stream-lost-messages", repositories=len(lost), is_new=is_new)
-        return [one.repository for one in self._positions if one.sequence == outbox.LOST]
+        return [known.repository for known in self._positions if known.sequence == outbox.LOST]
 
     async def doubted(self) -> list[str]:
         """Return the repositories of which the stream has pushes that no position knows.
 
-        A power cut may have lost the last positions together with the last pushes: the log is where
-        its position says, and mirrors are further. Raises BrokerError.
+        A power cut may have lost the last positions together with the last pushes: then the log
+        agrees with its position, but mirrors have more pushes. Raises BrokerError.
         """
         stream = self._broker.stream
         assert stream is not None
-        newest = max((one.sequence for one in self._positions), default=0)
+        newest = max((known.sequence for known in self._positions), default=0)
         if stream.last_sequence > max(newest, 0):
             self._doubted.update(await self._broker.since(max(newest, 0)))
         return sorted(self._doubted)
@@ -143,13 +144,13 @@ class Publisher:
         try:
             return Scan(paths, changed, self._served.purged())
         except RegistryError:
-            # It is the registry of people; its readers have told so.
+            # The registry of user repositories is damaged; its readers have reported it.
             return Scan(paths, changed, None)
 
     def hashes(self, position: Position, number: int) -> dict[int, str]:
-        """Return hashes of published pushes by their numbers, back to one number if not too far.
+        """Return hashes of published pushes by number, back to a given number if not too far.
 
-        No hash where the log does not hold the position. Raises the errors of log_reader (I/O).
+        Empty if the log does not have the position. Raises the errors of log_reader (I/O).
         """
         tip = position.tip
         path = self._served.place(position.repository)
@@ -191,9 +192,9 @@ class Publisher:
         return found
 
     async def publish(self, repository: str) -> None:
-        """Publish the committed, new pushes of a repository, by its identity, if it is in service.
+        """Publish the new, committed pushes of a repository, by its identity, if it is in service.
 
-        Raises ForkedError where a published push is missing in the log, BrokerError, HostError,
+        Raises ForkedError if a published push is missing in the log, BrokerError, HostError,
         PushlogError, RegistryError, TemporaryError and OSError.
         """
         path = await asyncio.to_thread(self._served.place, repository)
@@ -227,7 +228,7 @@ class Publisher:
                 if position.tip.end == stamp.size:
                     self._positions.save(replace(position, stamp=stamp))
                 return
-            # The broker syncs each message: the disk of this host has the records before.
+            # The broker syncs each message, so the disk of this host must have the records first.
             await self._synced.wait()
             for entry in entries:
                 position = await self._send(path, position, entry)
@@ -235,9 +236,9 @@ class Publisher:
     async def _holds(self, path: str, store: Path, position: Position) -> bool:
         """Whether the log has the record of a position; False if operators gave it up.
 
-        A push of a later term in the stream says that a promotion did, where this host was the
-        primary before another one: the log is compared with that push. Raises ForkedError if the
-        record is missing.
+        If the stream has a push of a later term, a promotion gave the record up: this host was the
+        primary before another host. Then the log is compared with that push. Raises ForkedError if
+        the record is missing.
         """
         tip = position.tip
         if await asyncio.to_thread(log_reader.holds, store, tip):
@@ -246,7 +247,7 @@ class Publisher:
         streamed = await self._broker.streamed(identity)
         known = Streamed(tip.id, tip.epoch, tip.hash)
         if streamed is not None and streamed.is_after(tip):
-            # A power cut took the last position too.
+            # A power cut also lost the last position.
             known = streamed
         is_of_earlier_term = streamed is not None and streamed.epoch > tip.epoch
         gave_up = given_up.load(self._terms).names(identity, known.id, known.hash)
@@ -257,9 +258,9 @@ class Publisher:
         return False
 
     async def _fork(self, path: str, store: Path, identity: str, known: Streamed) -> NoReturn:
-        """Raise ForkedError, or TemporaryError where the repository was moved meanwhile."""
+        """Raise ForkedError, or TemporaryError if the repository was moved in the meantime."""
         if await asyncio.to_thread(self._served.place, identity) != path:
-            raise TemporaryError(f"{path} is being moved; the relay looks at it again")
+            raise TemporaryError(f"{path} is being moved; the relay tries again")
         try:
             here = (await asyncio.to_thread(log_file.tip, store / log_file.NAME)).id
         except PushlogError:
@@ -269,7 +270,7 @@ class Publisher:
         )
 
     async def _confirmed(self, path: str, store: Path, position: Position) -> Position | None:
-        """Compare a position with the stream; None if it has to be found anew."""
+        """Compare a position with the stream; None if it has to be found again."""
         identity = position.repository
         is_sure = identity in self._sure and identity not in self._doubted
         if is_sure and position.sequence != outbox.LOST:
@@ -286,7 +287,7 @@ class Publisher:
         return position
 
     async def _send_last(self, path: str, store: Path, position: Position) -> Position:
-        """Publish the last record again, without changesets: mirrors without it have a gap."""
+        """Publish the last record again, without changesets: mirrors without it notice a gap."""
         last = await asyncio.to_thread(log_reader.last, store)
         for entry in last:
             if entry.record.id == position.tip.id and entry.hash == position.tip.hash:
@@ -296,7 +297,7 @@ class Publisher:
         return replace(position, sequence=max(position.sequence, 0))
 
     async def _begin(self, path: str, store: Path, identity: str) -> Position:
-        """Find the position in a log that has none; publishes the last record of a long one."""
+        """Find the position in a log without a position; publish the last record of a long log."""
         streamed = await self._broker.streamed(identity)
         stamp = log_reader.stamp(store) or Stamp(0, 0, 0)
         position = Position(identity, Tip(), stamp, streamed.sequence if streamed else 0)
@@ -345,7 +346,7 @@ class Publisher:
             changegroup = await self._changegroups.make(
                 self._repositories / path, entry.record.changesets
             )
-        # Read after the record: the readers are those of the push, or newer.
+        # Read after the record: the readers are as at the push, or newer.
         stamp = await asyncio.to_thread(self._registry.read)
         record = entry.record
         session = self._sessions.of(record.repository, record.id)
@@ -362,10 +363,10 @@ class Publisher:
         return sequence
 
     async def _keep(self, path: str, message: PushMessage) -> None:
-        """Have the brokers keep a push that has no room in its message, before that is published.
+        """Store a push that is too large for its message at the brokers, before the message.
 
-        Where they cannot, the message is published nevertheless: mirrors ask the source. Raises
-        BrokerError.
+        If they cannot keep it, the message is published all the same: mirrors ask the source.
+        Raises BrokerError.
         """
         if not self._broker.has_objects or await self._broker.has_object(message.id):
             return

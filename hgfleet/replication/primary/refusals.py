@@ -1,4 +1,4 @@
-"""Messages that the broker refuses although it is connected: of which repositories, and why."""
+"""Messages that the broker refuses although it is connected: their repositories and reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class Refusals:
     """The repositories, by identity, whose last message the broker has refused.
 
-    Each of them is tried again until its message is taken, or nothing of it is left to send.
+    Each is tried again until its message is accepted, or nothing is left to send.
     """
 
     def __init__(self, say: Callable[..., None]) -> None:
@@ -23,11 +23,11 @@ class Refusals:
 
     @property
     def reason(self) -> str:
-        """Why the broker took no message the last time, empty where none waits for it."""
+        """Why the broker refused the last message; empty if no message waits for it."""
         return next(reversed(self._reasons.values()), "")
 
     def note(self, repository: str, reason: str) -> None:
-        """Note that the broker refused a message of a repository."""
+        """Record that the broker refused a message of a repository."""
         if not self._reasons:
             self.began = time.monotonic()
         if self.reason != reason:
@@ -36,9 +36,9 @@ class Refusals:
         self._reasons[repository] = reason
 
     def end(self, repository: str) -> None:
-        """Note that no message of a repository waits for the broker."""
+        """Record that no message of a repository waits for the broker."""
         self._reasons.pop(repository, None)
 
     def clear(self) -> None:
-        """Note that the broker took a message, or is another one."""
+        """Record that the broker accepted a message, or is another broker."""
         self._reasons.clear()

@@ -1,8 +1,8 @@
-"""Relay: every committed record of every push log to the stream, and answers to sessions that wait.
+"""Relay: publishes every committed record of every push log, and answers sessions that wait.
 
 A session wakes the relay after its push. A scan at the start, and now and then, finds the pushes of
-sessions that were killed before. Nothing is lost with the relay: the push logs are the outbox, and
-the stream knows how far it is.
+sessions that were killed before. If the relay dies, nothing is lost: the push logs are the outbox,
+and the stream has the last published record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCAN_SECONDS: Final = 30.0
 """Between scans of all push logs; a scan of 10,000 takes 0.1 s."""
 
 WORKERS: Final = 8
-"""Repositories that are published at a time."""
+"""Repositories that are published at the same time."""
 
 REFUSED_SECONDS: Final = 1.0
 """Pause of a worker whose message the broker has refused."""
@@ -64,8 +64,8 @@ class Relay:
 
     `name_former` is called when the brokers have confirmed this primary (`former_terms.settle`).
 
-    A session is not told that replication is down within `settle_seconds` (default: a lease) of a
-    start of the relay or of a change of the broker: a restart is over by then, or else the mirrors
+    For `settle_seconds` (default: a lease) after a start of the relay or a change of the broker, no
+    session gets the answer that replication is down. By then a restart is over, or the mirrors
     that lost the broker have failed their health checks.
     """
 
@@ -137,7 +137,7 @@ class Relay:
     # -- publication -----------------------------------------------------------------------------
 
     def add(self, repositories: Iterable[str], *, first: bool = False) -> None:
-        """Have repositories looked at, by their identities."""
+        """Queue repositories for publication, by their identities."""
         for repository in repositories:
             self.queue.add(repository, first=first)
         self._news.set()
@@ -171,7 +171,7 @@ class Relay:
                 self.queue.done(repository, refused=is_refused)
                 self._news.set()
             if not is_refused:
-                # Also where it is archived, deleted, fenced or unreadable: nothing is sent of it.
+                # It may also be archived, deleted, fenced or unreadable: then nothing is sent.
                 self.refusals.end(repository)
             elif self.broker.ready.is_set():
                 await asyncio.sleep(REFUSED_SECONDS)
@@ -200,27 +200,27 @@ class Relay:
     async def _scan_for_ever(self) -> None:
         while True:
             try:
-                found = await asyncio.to_thread(self.publisher.scan)
+                scan = await asyncio.to_thread(self.publisher.scan)
             except (HgfleetError, OSError) as error:
                 self.problems.note("", f"the repositories cannot be listed: {error}")
             else:
                 self.problems.end("")
-                self._paths = found.paths
-                await self._end_with(found)
-                # What was wrong with a repository may be over, without a push to it.
-                self.add([*found.changed, *self.problems.unpublished.copy()])
+                self._paths = scan.paths
+                await self._end_with(scan)
+                # The problem of a repository may be over, without a push to it.
+                self.add([*scan.changed, *self.problems.unpublished.copy()])
             await asyncio.sleep(self._scan_seconds)
 
-    async def _end_with(self, found: Scan) -> None:
-        """End what is told of repositories that are gone, and what is known of deleted ones."""
-        if found.purged is None:
+    async def _end_with(self, scan: Scan) -> None:
+        """Drop the problems of repositories that are gone, and the positions of deleted ones."""
+        if scan.purged is None:
             return
-        self.problems.keep(found.paths)
-        await asyncio.to_thread(self.problems.purge, found.purged)
-        self.announcer.keep(found.paths)
-        for repository in found.purged:
+        self.problems.keep(scan.paths)
+        await asyncio.to_thread(self.problems.purge, scan.purged)
+        self.announcer.keep(scan.paths)
+        for repository in scan.purged:
             self.positions.forget(repository)
-        await self.broker.tend_objects(found.purged)
+        await self.broker.tend_objects(scan.purged)
 
     # -- mirrors ---------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Relay:
     async def respond(self, request: Asked) -> dict[str, Any]:
         """Publish a change, and wait until the live mirrors show it, for the time of the request.
 
-        A session is told at once where waiting cannot help.
+        If waiting cannot help, the answer comes at once.
         """
         if isinstance(request, CopyRequest):
             answer = await self._waiting.answer(
@@ -319,7 +319,7 @@ class Relay:
         return visibility.is_final(answer, settled=self._is_settled(), takes=takes)
 
     def _copies(self, required: str, seconds: float) -> Answer:
-        """Return which mirrors a push can reach, if the broker takes one of any size."""
+        """Return which mirrors a push can reach, if the broker accepts pushes of any size."""
         has_room = self.broker.has_objects or required != required_copy.BROKER
         takes = self.broker.ready.is_set() and not self.refusals.reason and has_room
         return self._answered(self.members.live(time.monotonic()), takes, seconds)
@@ -342,13 +342,13 @@ class Relay:
         if position is None or self.shown.knows(request.repository, request.id):
             return
         with contextlib.suppress(HgfleetError, OSError):
-            found = await asyncio.to_thread(self.publisher.hashes, position, request.id)
-            # The newest are kept, and the one that the session asks for is among them.
-            for number in sorted(found):
-                self.shown.published(request.repository, number, found[number])
+            hashes = await asyncio.to_thread(self.publisher.hashes, position, request.id)
+            # The newest hashes are kept, and the push of the session is among them.
+            for number in sorted(hashes):
+                self.shown.published(request.repository, number, hashes[number])
 
     def _on_learnt(self, entry: Entry) -> None:
-        """Take over a push of which the stream turns out to have it, for sessions that wait."""
+        """Take over a push that the stream turns out to have, for sessions that wait."""
         record = entry.record
         if record.repository in self._asked:
             self.shown.published(record.repository, record.id, entry.hash)

@@ -1,4 +1,4 @@
-"""Problems of a relay, its host, its mirrors and single repositories."""
+"""Problems of a relay, its host, its mirrors and its repositories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.terms.repository_fences import Fenced
 
 MOST: Final = 1000
-"""Entries of the state file for repositories and subjects; further ones are in the journal."""
+"""Entries of the state file for repositories and subjects; further entries are in the journal."""
 
 
 class Problems:
@@ -25,22 +25,22 @@ class Problems:
         self.host: dict[str, str] = {}
         """Problems of the relay, its host and its mirrors, by a name for each."""
         self.unpublished: dict[str, str] = {}
-        """Repositories, by identity, that cannot be published, and why."""
+        """Reasons, by identity, why repositories cannot be published."""
         self.fenced: dict[str, Fenced] = {}
         """Repositories, by identity, that take no pushes until an operator lifts the fence."""
         self._unwritten: dict[str, Fenced] = {}
         """Fences that the disk did not take: sessions do not see them yet."""
         self._lock = threading.RLock()
-        """Threads write and read fences: a look that began before a fence must not forget it."""
+        """Threads write and read fences: a read that began before a fence must not drop it."""
 
     def note(self, name: str, reason: str, event: str = "unpublished") -> None:
-        """Note a problem of the host, which the journal has as this event."""
+        """Record a problem of the host, and log it as this event."""
         if self.host.get(name) != reason:
             self._say(event, reason=reason)
         self.host[name] = reason
 
     def set(self, name: str, reason: str, event: str = "unpublished") -> None:
-        """Note a problem of the host, or end it where there is no reason."""
+        """Record a problem of the host, or end it if there is no reason."""
         if reason:
             self.note(name, reason, event)
         else:
@@ -51,23 +51,23 @@ class Problems:
         self.host.pop(name, None)
 
     def ignore(self, subject: str, reason: str) -> None:
-        """Note that a message was ignored."""
-        # Not a line per message: a defective mirror sends one every second.
+        """Record that a message was ignored."""
+        # Do not log each message: a defective mirror sends a message every second.
         if self.host.get(f"subject {subject}") != reason:
             self._say("ignored", subject=subject, reason=reason)
         if len(self.host) < MOST:
             self.host[f"subject {subject}"] = reason
 
     def leave(self, repository: str, path: str, reason: str) -> None:
-        """Note that a repository cannot be published."""
+        """Record that a repository cannot be published."""
         if self.unpublished.get(repository) != reason:
             self._say("unpublished", repository=path, reason=reason)
         self.unpublished[repository] = reason
 
     def fence(self, fenced: Fenced, *, new: bool) -> None:
-        """Have sessions refuse pushes to a repository, and note it (I/O).
+        """Fence a repository, so that sessions refuse pushes to it, and record it (I/O).
 
-        One that is not `new` has a file, unless an operator has just removed it.
+        A fence that is not `new` has a file, unless an operator has just removed it.
         """
         repository = fenced.repository
         with self._lock:
@@ -89,7 +89,7 @@ class Problems:
                 )
 
     def recheck(self, repository: str) -> None:
-        """Take over that an operator has lifted the fence of a repository (I/O)."""
+        """Check whether an operator has lifted the fence of a repository (I/O)."""
         with self._lock:
             if repository not in self.fenced or repository in self._unwritten:
                 return
@@ -108,7 +108,7 @@ class Problems:
                 self.end("fences")
 
     def look(self) -> None:
-        """Take over the fences of this host: operators lift them (I/O)."""
+        """Read the fences of this host again, because operators lift them (I/O)."""
         with self._lock:
             self._look()
 
@@ -116,13 +116,13 @@ class Problems:
         for fenced in list(self._unwritten.values()):
             self._write(fenced)
         try:
-            found = repository_fences.read(self._terms)
+            fences = repository_fences.read(self._terms)
         except OSError as error:
             self.note("fences", f"the fences of repositories cannot be read: {error}")
             return
-        for repository in self.fenced.keys() - found.keys() - self._unwritten.keys():
+        for repository in self.fenced.keys() - fences.keys() - self._unwritten.keys():
             self._say("fence-lifted", repository=self.fenced[repository].path)
-        self.fenced = found | self._unwritten
+        self.fenced = fences | self._unwritten
 
     def keep(self, served: Collection[str]) -> None:
         """End the problems of repositories that are no longer in service; their fences stay."""
@@ -130,10 +130,10 @@ class Problems:
             self.unpublished.pop(repository, None)
 
     def purge(self, purged: Collection[str]) -> None:
-        """End the fences of repositories that were deleted: nothing of theirs is left (I/O)."""
+        """Remove the fences of deleted repositories (I/O)."""
         problem = ""
         with self._lock:
-            for repository in [one for one in self.fenced if one in purged]:
+            for repository in [known for known in self.fenced if known in purged]:
                 path = self.fenced[repository].path
                 try:
                     repository_fences.lift(self._terms, repository)
@@ -147,13 +147,13 @@ class Problems:
 
     def state(self, paths: Mapping[str, str]) -> dict[str, Any]:
         """Describe the problems and the fences; `paths` are by identity."""
-        # Threads add fences meanwhile. They hold the lock while they write to the disk, for which
-        # the relay does not wait: a copy is one step of the interpreter.
+        # Threads may add fences at the same time. They hold the lock while they write to the disk,
+        # and the relay does not wait for this: a copy is a single step of the interpreter.
         host, unpublished, fences = self.host.copy(), self.unpublished.copy(), self.fenced.copy()
-        named = {paths.get(one, one): reason for one, reason in unpublished.items()}
+        named = {paths.get(identity, identity): reason for identity, reason in unpublished.items()}
         fenced = {
-            one: [paths.get(one, fenced.path), fenced.operators]
-            for one, fenced in sorted(fences.items())[:MOST]
+            identity: [paths.get(identity, fenced.path), fenced.operators]
+            for identity, fenced in sorted(fences.items())[:MOST]
         }
         return {
             "problems": dict([*host.items(), *named.items()][:MOST]),

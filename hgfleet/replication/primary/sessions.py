@@ -1,7 +1,7 @@
 """Sessions of pushes: the relay names them to mirrors, so that their log lines have the same id.
 
-A session names itself when it wakes the relay. The relay of a session that was killed before does
-not know it; the log lines of such a push have the push alone.
+A session names itself when it wakes the relay. If it is killed before, the relay does not know it,
+and the log lines of its push name only the push.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import OrderedDict
 from typing import Final
 
 MOST: Final = 4096
-"""Pushes whose sessions are remembered; a push is published within a moment of its session's call,
-or, while brokers are down, later."""
+"""Pushes whose sessions are remembered. A push is published soon after the call of its session, or
+later while brokers are down."""
 
 
 class Sessions:
@@ -29,5 +29,5 @@ class Sessions:
                 self._ids.popitem(last=False)
 
     def of(self, repository: str, number: int) -> str:
-        """Return the id of the session of a push, an empty text if it is not known."""
+        """Return the id of the session of a push; empty if it is not known."""
         return self._ids.get((repository, number), "")

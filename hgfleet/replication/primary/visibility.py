@@ -1,4 +1,4 @@
-"""Changes that mirrors show: how far each is, and the answer to a session that waits. Pure."""
+"""Changes that each mirror shows, and the answer to a session that waits for mirrors. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from hgfleet.replication.protocol.messages import Brought
 
 MAX_REPOSITORIES: Final = 20_000
-"""Repositories of which the newest pushes are remembered; those pushed longest ago are dropped."""
+"""Repositories whose newest pushes are remembered; the longest unchanged are dropped first."""
 
 
 MOST_HASHES: Final = 64
-"""Of a repository; a push that is further behind is not counted as visible."""
+"""Hashes of a repository; a push that is further behind does not count as visible."""
 
 
 @dataclass(slots=True)
 class _Published:
-    """What the stream has of a repository: the number of the newest push, hashes of the last."""
+    """Pushes of a repository in the stream: number of the newest, hashes of the last pushes."""
 
     newest: int = 0
     hashes: dict[int, str] = field(default_factory=dict)
 
     def add(self, number: int, hash_: str) -> None:
-        """Note a push. One that has another hash than before begins another chain."""
+        """Record a push. If its number has another hash than before, another chain begins."""
         if self.differs(number, hash_):
             self.newest = number
-            self.hashes = {known: one for known, one in self.hashes.items() if known < number}
+            self.hashes = {known: old for known, old in self.hashes.items() if known < number}
         self.newest = max(number, self.newest)
         if hash_:
             self.hashes[number] = hash_
@@ -46,18 +46,19 @@ class _Published:
         return "" not in (hash_, known := self.hashes.get(number, "")) and known != hash_
 
     def has(self, number: int, hash_: str) -> bool:
-        """Whether a push is one of this chain; only a host of the release before names no hash."""
+        """Whether this chain has a push; only a host of the previous release names no hash."""
         if number > self.newest:
             return False
         return not hash_ or not self.hashes or self.hashes.get(number) == hash_
 
 
 class Shown:
-    """The newest push of each repository that was published, and that each mirror shows.
+    """The newest published push of each repository, and the newest push that each mirror shows.
 
-    A push is a number and the hash of its record, "" where a release before says the number alone:
-    after a restore or a promotion, another push may have the number of one that mirrors show. Only
-    repositories with a published push are remembered, so a mirror cannot fill the memory.
+    A push is a number and the hash of its record ("" from an earlier release, which only sends the
+    number): after a restore or a promotion, another push may have the number of a push that
+    mirrors show. Only repositories with a published push are remembered, so a mirror cannot fill
+    the memory.
     """
 
     def __init__(self, most: int = MAX_REPOSITORIES) -> None:
@@ -72,7 +73,7 @@ class Shown:
         self._forget()
 
     def published(self, repository: str, number: int, hash_: str = "") -> None:
-        """Note that the stream has this push."""
+        """Record that the stream has this push."""
         self._published.setdefault(repository, _Published()).add(number, hash_)
         self._published.move_to_end(repository)
         self._forget()
@@ -83,36 +84,40 @@ class Shown:
             self._applied.pop(oldest, None)
 
     def learn(self, repository: str, number: int, hash_: str) -> None:
-        """Note the hash of a push of the log that was published before."""
-        found = self._published.get(repository)
-        if found is not None and number <= found.newest and not found.differs(number, hash_):
-            found.add(number, hash_)
+        """Record the hash of a push of the log that was published before."""
+        published = self._published.get(repository)
+        if (
+            published is not None
+            and number <= published.newest
+            and not published.differs(number, hash_)
+        ):
+            published.add(number, hash_)
 
     def applied(self, host: str, repository: str, number: int, hash_: str = "") -> bool:
-        """Note the newest push that a mirror shows; return whether that is news."""
+        """Record the newest push that a mirror shows; return whether this is new."""
         if repository not in self._published:
             return False
-        found = self._applied.setdefault(repository, {})
-        before = found.get(host)
-        # A mirror whose repository was made anew may show an older push.
-        found[host] = (number, hash_)
-        return before != found[host]
+        newest = self._applied.setdefault(repository, {})
+        before = newest.get(host)
+        # After a fresh copy of a repository, a mirror may show an older push.
+        newest[host] = (number, hash_)
+        return before != newest[host]
 
     def knows(self, repository: str, number: int) -> bool:
         """Whether the hash of a push is known."""
-        found = self._published.get(repository)
-        return found is not None and number in found.hashes
+        published = self._published.get(repository)
+        return published is not None and number in published.hashes
 
     def is_published(self, repository: str, number: int, hash_: str = "") -> bool:
         """Whether the stream has this push."""
-        found = self._published.get(repository)
-        return found is not None and found.has(number, hash_)
+        published = self._published.get(repository)
+        return published is not None and published.has(number, hash_)
 
     def showing(self, repository: str, number: int, hash_: str = "") -> frozenset[str]:
-        """Return the mirrors that show this push: it, or a later one of the same chain.
+        """Return the mirrors that show this push, or a later push of the same chain.
 
-        A mirror that shows a later push than the stream has is not counted until the stream has it:
-        it may be the push of another chain.
+        If a mirror shows a later push than the stream has, it does not count until the stream has
+        that push: the push may belong to another chain.
         """
         published = self._published.get(repository)
         if published is None or not published.has(number, hash_):
@@ -127,10 +132,10 @@ class Shown:
 
 
 class Hints:
-    """Hints of changed documents, numbered, and the newest that each mirror has followed.
+    """Numbered hints of changed documents, and the newest hint that each mirror has followed.
 
-    A mirror that has followed a hint looked at the document after it: it has the change that the
-    hint was for, among those that came since. Numbers are those of one relay, by its `boot`.
+    A mirror that has followed a hint read the document after it, so it has the change that the hint
+    was for, and later changes. Numbers count within a run of the relay, which `boot` names.
     """
 
     def __init__(self, boot: str) -> None:
@@ -145,33 +150,33 @@ class Hints:
         return Hint(self.boot, self._number)
 
     def published(self, document: str, hint: Hint) -> None:
-        """Note that the stream has this hint."""
+        """Record that the stream has this hint."""
         self._published[document] = max(hint.number, self._published.get(document, 0))
 
     def is_published(self, document: str, hint: Hint) -> bool:
-        """Whether the stream has this hint, or one after it."""
+        """Whether the stream has this hint, or a later hint."""
         return self._published.get(document, 0) >= hint.number
 
     def brought(self, message: Brought) -> bool:
-        """Note that a mirror has followed a hint; return whether that is news."""
+        """Record that a mirror has followed a hint; return whether this is new."""
         is_ours = message.boot == self.boot and 0 < message.number <= self._number
         if not is_ours or message.document not in FIRST:
             return False
-        found = self._followed.setdefault(message.document, {})
-        if message.number <= found.get(message.host, 0):
+        followed = self._followed.setdefault(message.document, {})
+        if message.number <= followed.get(message.host, 0):
             return False
-        found[message.host] = message.number
+        followed[message.host] = message.number
         return True
 
     def showing(self, document: str, hint: Hint) -> frozenset[str]:
         """Return the mirrors that have followed this hint."""
-        found = self._followed.get(document, {})
-        return frozenset(host for host, newest in found.items() if newest >= hint.number)
+        followed = self._followed.get(document, {})
+        return frozenset(host for host, newest in followed.items() if newest >= hint.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a session reads of its push, or of its change of a document."""
+    """Answer to a session about its push, or about its change of a document."""
 
     visible: int
     of: int
@@ -221,16 +226,16 @@ def answer(
 
 
 def has_copy(found: Answer, required: str) -> bool:
-    """Whether a push gets the required copy, by the answer to a push that begins."""
+    """Whether a push gets the required copy, according to the answer at its start."""
     return required_copy.can_be_had(required, takes=found.broker, live=found.visible)
 
 
 def is_final(found: Answer, *, settled: bool, takes: bool) -> bool:
     """Whether waiting longer changes nothing.
 
-    The stream and each live mirror have the change; or the broker `takes` none. A relay that is
-    not `settled` may hear of further mirrors, or reach the broker again: it or the broker is being
-    restarted, and mirrors that lost both are still in use.
+    Either the stream and each live mirror have the change, or the broker does not accept it (not
+    `takes`). A relay that is not `settled` may still hear of further mirrors, or reach the broker
+    again: the relay or the broker is being restarted, and mirrors that lost both are still in use.
     """
     if found.problem:
         return True

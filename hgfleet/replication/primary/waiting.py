@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from hgfleet.replication.primary.visibility import Answer
 
 LOOK_SECONDS: Final = 0.25
-"""After which a waiting session looks for ended leases and for the broker."""
+"""Pause after which a waiting session checks for ended leases and the broker."""
 
 
 class Waiting:
-    """Sessions that wait; each looks again when it is told of news."""
+    """Sessions that wait; each checks again when it is notified of news."""
 
     def __init__(self) -> None:
         self._events: set[asyncio.Event] = set()
 
     def tell(self) -> None:
-        """Have every session look again."""
+        """Notify every session, so that it checks again."""
         for event in self._events:
             event.set()
 
     async def answer(
         self, find: Callable[[float], Answer], is_final: Callable[[Answer], bool], wait: float
     ) -> Answer:
-        """Return the first final answer, or that after `wait` seconds.
+        """Return the first final answer, or the answer after `wait` seconds.
 
-        `find` gets the seconds since the begin.
+        `find` gets the seconds since the start.
         """
         began = time.monotonic()
         event = asyncio.Event()
@@ -40,10 +40,10 @@ class Waiting:
         try:
             while True:
                 event.clear()
-                found = find(time.monotonic() - began)
+                current = find(time.monotonic() - began)
                 left = began + wait - time.monotonic()
-                if left <= 0 or is_final(found):
-                    return found
+                if left <= 0 or is_final(current):
+                    return current
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
         finally:

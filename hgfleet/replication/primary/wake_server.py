@@ -1,7 +1,7 @@
-"""Wake socket of the relay: a Unix socket on which sessions say what they have changed.
+"""Wake socket of the relay: a Unix socket on which sessions report their changes.
 
-A session sends one line of JSON and reads one (`wake.py`). The socket is open to the group `hg`;
-each line is parsed as hostile input.
+A session sends a line of JSON and reads a line of JSON (`wake.py`). The socket is open to the group
+`hg`; each line is parsed as hostile input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_SESSIONS: Final = 512
-"""Sessions that wait at a time; a further one is told at once that replication is down."""
+"""Most sessions that wait at the same time; further sessions are refused at once."""
 
 REQUEST_SECONDS: Final = 5.0
 MAX_WAIT_SECONDS: Final = 60.0
@@ -32,10 +32,10 @@ MAX_WAIT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A push, for how many seconds its session waits, and the id of the session, if it has one.
+    """A push, the seconds that its session waits, and the id of the session if it has any.
 
-    `repository` is its identity, `hash` that of the push's record, which a session of the release
-    before does not name.
+    `repository` is its identity, `hash` the hash of the push's record, which a session of the
+    previous release does not name.
     """
 
     repository: str
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRequest:
-    """A change of the registry or of the tokens, and for how many seconds its session waits."""
+    """A change of the registry or of the tokens, and the seconds that its session waits."""
 
     document: str
     wait: float
@@ -55,7 +55,7 @@ class DocumentRequest:
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """A push that begins: whether it gets the required copy, and how long its session waits."""
+    """A push that begins: the copy that it requires, and the seconds that its session waits."""
 
     required: str
     wait: float
@@ -105,7 +105,7 @@ class WakeServer:
         self._sessions: set[asyncio.Task[None] | None] = set()
 
     async def start(self) -> asyncio.Server:
-        """Open the socket for the group, in the place of that of a relay before."""
+        """Open the socket for the group, in place of the socket of a former relay."""
         new = self._socket.with_name(f".{self._socket.name}.new")
         new.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._serve, new, limit=MAX_LINE)
@@ -116,7 +116,7 @@ class WakeServer:
     async def end_with_sessions(self, server: asyncio.Server) -> None:
         """Wait to be cancelled; then end the sessions without an answer, so that they ask again.
 
-        A relay that is being stopped hears no mirror any more, and would call all of them down.
+        A relay that is being stopped no longer hears the mirrors, and would report all as down.
         """
         try:
             await asyncio.Event().wait()

@@ -1,7 +1,7 @@
 """Bookmarks of a repository on this host's disk, compared with the records of its push log.
 
-Bookmarks are in a file outside the store (core 7.2), so a repository whose store was copied from a
-mirror may have all pushes, and older bookmarks. A bookmark that no record has moved is not
+Bookmarks are in a file outside the store (Mercurial 7.2), so a repository whose store was copied
+from a mirror may have all pushes, but older bookmarks. A bookmark that no record has moved is not
 compared: it is older than the log.
 """
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.record import Node, Record
 
 FILES: Final = (".hg/bookmarks", ".hg/store/bookmarks")
-"""Core has one of them, by the requirements of the repository; it may be absent."""
+"""Mercurial uses either file, by the requirements of the repository; it may be absent."""
 
 _LINE: Final = re.compile(rb"([0-9a-f]{40}) (.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A bookmark that is not where its last record moved it; None is no such bookmark."""
+    """A bookmark that is not where its last record moved it; None means no such bookmark."""
 
     name: str
     here: Node | None
@@ -45,7 +45,7 @@ def last_moves(records: Iterable[Record]) -> dict[str, Node | None]:
 
 
 def parse(text: bytes) -> dict[str, Node]:
-    """Read a file of bookmarks; as core does, leave out lines that are none."""
+    """Read a file of bookmarks; like Mercurial, leave out malformed lines."""
     lines = map(_LINE.fullmatch, text.split(b"\n"))
     return {
         line[2].decode("utf-8", "surrogateescape"): line[1].decode("ascii")

@@ -1,10 +1,10 @@
-"""Pushes that a release before gave up: named once, when the brokers confirm this primary.
+"""Pushes that an earlier release gave up: named once, when the brokers confirm this primary.
 
-A term that a release before began has no file of given up pushes. What the brokers have beyond the
-logs was given up when that term began. As long as that is only concluded from the epochs of pushes,
-a power cut that takes a push of an earlier epoch looks the same, and the log forks in silence. So
-the relay names those pushes by identity, number and hash before it publishes anything; from then on
-an unnamed push fences its repository.
+A term that an earlier release began has no file of pushes that were given up: pushes of the brokers
+beyond the logs were given up when that term began. While this is only concluded from the epochs of
+pushes, a power cut that loses a push of an earlier epoch looks the same, and the log forks
+unnoticed. So the relay names those pushes by identity, number and hash before it publishes
+anything; from then on an unnamed push fences its repository.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ async def settle(
     epoch: int,
     say: Callable[..., None],
 ) -> None:
-    """Name what terms of a release before gave up, if that was not done yet (I/O).
+    """Name the pushes that terms of earlier releases gave up, unless this was done (I/O).
 
-    `epoch` is that of the confirmed term. Raises TemporaryError and the errors of nats-py.
+    `epoch` is the epoch of the confirmed term. Raises TemporaryError and the errors of nats-py.
     """
     try:
         if given_up.load(settings.terms).is_settled(epoch):
@@ -56,7 +56,7 @@ async def settle(
             settled = replace(known.adding(epoch, pushes), former=given_up.NONE)
             await asyncio.to_thread(files.replace, settings.terms / given_up.FILE, settled.text())
     except (HostError, RegistryError, OSError) as error:
-        # The publication of each repository says so, too; the next connection tries again.
+        # The publication of each repository reports it too; the next connection tries again.
         say("former-terms-unnamed", reason=str(error))
     else:
         say("former-terms-named", pushes=len(pushes))
@@ -67,25 +67,25 @@ def _beyond(
 ) -> list[tuple[str, int, str]]:
     """Return the pushes of earlier terms that the logs of this host do not have (I/O).
 
-    A repository without a folder, and one that is fenced, has no decision of an earlier term.
+    For a repository without a folder, or with a fence, an earlier term decided nothing.
     """
     root = settings.repositories
-    found = places.find(root)
+    placed = places.find(root)
     fenced = repository_fences.read(settings.terms)
 
     def hash_at(identity: str, number: int) -> str:
         try:
-            entry = log_reader.find(log_reader.store_of(root, found[identity].path), number)
+            entry = log_reader.find(log_reader.store_of(root, placed[identity].path), number)
         except (HgfleetError, OSError):
             return ""
         return entry.hash if entry is not None else ""
 
     former = [
-        one
-        for one in streamed
-        if one.repository in found
-        and one.repository not in fenced
-        and known.has(one.repository, one.id, one.hash, one.epoch, current=epoch)
+        push
+        for push in streamed
+        if push.repository in placed
+        and push.repository not in fenced
+        and known.has(push.repository, push.id, push.hash, push.epoch, current=epoch)
     ]
-    tips = {identity: place.tip for identity, place in found.items()}
+    tips = {identity: place.tip for identity, place in placed.items()}
     return given_up.beyond(tips, former, hash_at)

@@ -1,7 +1,7 @@
 """Lifting the fence of a repository: its log has the lost push again, or operators give it up.
 
-Giving pushes up begins a new term, so that records which follow are told apart from the lost ones
-by their epochs, in the brokers, on mirrors and for consumers of events.
+To give pushes up begins a new term. So the epochs distinguish later records from the lost pushes,
+in the brokers, on mirrors and for consumers of events.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ class FenceStaysError(HgfleetError):
 def named(settings: Settings, name: str) -> Fenced:
     """Return the fence of a repository, by its path or identity (I/O). Raises UsageError.
 
-    Its path of now is meant before that of the fence, which one out of service still has.
+    A present path is preferred to the path in the fence, which a repository out of service keeps.
     """
     fences = repository_fences.read(settings.terms)
     if name in fences:
         return fences[name]
     served = _served(settings).paths()
-    found = [one for one, path in served.items() if path == name]
-    if not found:
-        found = [one for one, fenced in fences.items() if fenced.path == name and one not in served]
-    if len(found) == 1 and found[0] in fences:
-        return fences[found[0]]
-    named = [f"{served.get(one, fenced.path)} ({one})" for one, fenced in fences.items()]
+    matching = [key for key, path in served.items() if path == name]
+    if not matching:
+        away = {key: fenced.path for key, fenced in fences.items() if key not in served}
+        matching = [key for key, path in away.items() if path == name]
+    if len(matching) == 1 and matching[0] in fences:
+        return fences[matching[0]]
+    named = [f"{served.get(key, fenced.path)} ({key})" for key, fenced in fences.items()]
     listed = ", ".join(named) or "none"
     raise UsageError(f"got {name!r}, expected a fenced repository of this host: {listed}")
 
@@ -96,7 +97,7 @@ def loss_of(settings: Settings, fenced: Fenced) -> Loss:
     """Return the pushes that are lost if the fence is lifted now (I/O)."""
     path = _served(settings).path(fenced.repository) or fenced.path
     last = max(fenced.number, 1)
-    # The log may have other pushes of some of these numbers.
+    # The log may have other pushes with some of these numbers.
     first = min(fenced.here + 1, last)
     return Loss(path, fenced.repository, first, last, "the brokers")
 
@@ -104,14 +105,14 @@ def loss_of(settings: Settings, fenced: Fenced) -> Loss:
 async def lift(
     settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced, accepted: Sequence[Accepted]
 ) -> Term | None:
-    """Lift a fence; return the new term where pushes were given up for it.
+    """Lift a fence; return the new term if pushes were given up for it.
 
     Raises FenceStaysError, UnavailableError, ClaimedError, TemporaryError and the errors of
     `is_back`.
     """
     async with term_lock.alone(settings.terms):
         if repository_fences.find(settings.terms, fenced.repository) is None:
-            # Another command has lifted it meanwhile.
+            # Another command has lifted it in the meantime.
             return None
         return await _lift(settings, tls, fenced, accepted)
 
@@ -123,16 +124,16 @@ async def _lift(
     if await asyncio.to_thread(is_back, settings, fenced):
         if stale := await asyncio.to_thread(_stale_bookmarks, settings, fenced):
             raise FenceStaysError(
-                f"{fenced.path}: the push log has push {fenced.number} again, and not all "
+                f"{fenced.path}: the push log has push {fenced.number} again, but not all "
                 f"bookmarks are where its records moved them ({stale[0]}): copy `.hg/bookmarks` "
-                "from the host that the store is from (runbook hgfleet-relay)"
+                "from the host that the store came from (runbook hgfleet-relay)"
             )
     else:
         loss = await asyncio.to_thread(loss_of, settings, fenced)
         if losses.refused([loss], accepted):
             ids = str(loss.last) if loss.first == loss.last else f"{loss.first}-{loss.last}"
             raise FenceStaysError(
-                f"{loss.path}: push {ids} is known to the brokers and to mirrors, and the log of "
+                f"{loss.path}: push {ids} is known to the brokers and to mirrors, but the log of "
                 "this host does not have it: bring it back (runbook hgfleet-relay), or give it up "
                 f"with --accept-loss {loss.path}@{ids}"
             )
@@ -147,19 +148,19 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
         last = await broker_terms.last(api)
         if last.term is not None and last.term.primary != settings.host:
             raise FenceStaysError(
-                f"{last.term.primary} is the primary of this site since epoch {last.term.epoch}, "
-                f"and {settings.host} is not; see the runbook promote"
+                f"{last.term.primary} has been the primary of this site since epoch "
+                f"{last.term.epoch}, not {settings.host}; see the runbook promote"
             )
         current = max(host_terms.own(settings)[0], last.term.epoch if last.term else 1)
         epoch = max(current, fenced.epoch) + 1
         term = broker_terms.made(epoch, settings.host, host_terms.address_of(settings.hgrc))
-        # First the epoch: a relay that hears of a later one than the file takes all pushes of
-        # earlier epochs for given up.
+        # Write the epoch first: a relay that hears of a later epoch than in the file takes all
+        # pushes of earlier epochs for given up.
         given_up.begin(settings.terms, term.epoch, current)
         await broker_terms.add(api, term, last.sequence)
     host_terms.remember(settings, term)
-    # The push only now: a command that fails, or is killed, gives nothing up. Until the fence is
-    # lifted, the relay publishes nothing of the repository.
+    # Write the push only now, so that a command that fails, or is killed, gives nothing up. Until
+    # the fence is lifted, the relay publishes nothing of the repository.
     push = fenced.repository, fenced.number, fenced.hash
     given_up.note(settings.terms, term.epoch, [push])
     return term
@@ -168,8 +169,8 @@ async def _next_term(settings: Settings, tls: ssl.SSLContext | None, fenced: Fen
 def lift_decided(settings: Settings) -> list[str]:
     """Lift the fences whose pushes are back or were given up; return the paths (I/O).
 
-    A fence stays where the push is back without its bookmarks: `lift` names them. A repository that
-    cannot be read stays fenced, which is told, and keeps no other one fenced.
+    A fence stays if the push is back without its bookmarks: `lift` names them. A repository that
+    cannot be read stays fenced, which is reported; the others are lifted all the same.
     """
     known = given_up.load(settings.terms)
     lifted = []

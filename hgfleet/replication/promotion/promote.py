@@ -1,4 +1,4 @@
-"""Promotion of this mirror: what other places have, the next term, and this host's files."""
+"""Promotion of this mirror: comparison with other places, the next term, and this host's files."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 20.0
-"""For pushes that are on their way to this mirror."""
+"""Time for pushes that are on their way to this mirror."""
 
 PAUSE_SECONDS: Final = 0.5
 MOST_NAMED: Final = 1000
-"""Messages that are read for the names of their users."""
+"""Most messages that are read for the names of their users."""
 
 
 class PromotionRefusedError(HgfleetError):
@@ -62,7 +62,7 @@ class PromotionRefusedError(HgfleetError):
 
 
 def positions(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield the ends of this host's push logs, for a promotion on another one (I/O)."""
+    """Yield the ends of this host's push logs, for a promotion on another host (I/O)."""
     for identity, place in places.find(settings.repositories).items():
         tip = place.tip
         yield {
@@ -76,29 +76,29 @@ def positions(settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def read_positions(file: Path) -> list[Known]:
-    """Read what other hosts printed; "-" is standard input. Raises PushlogError and OSError."""
+    """Read the output of other hosts; "-" is standard input. Raises PushlogError and OSError."""
     text = sys.stdin.read() if str(file) == "-" else file.read_text()
     try:
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-        found = [Known(**json.loads(line)) for line in lines]
-        if not all(type(one.id) is int and type(one.epoch) is int for one in found):
-            raise ValueError("a number is none")
+        known = [Known(**json.loads(line)) for line in lines]
+        if not all(type(push.id) is int and type(push.epoch) is int for push in known):
+            raise ValueError("not a number")
     except (ValueError, TypeError, RecursionError) as error:
         raise PushlogError(
             f"{file}: expected the output of `hgfleet replication positions` ({error})"
         ) from error
-    return found
+    return known
 
 
 class _Judged(NamedTuple):
-    """What a check compared: the ends of this host's logs by identity, and the stream's."""
+    """Ends of logs that a check compared: this host's, by identity, and the stream's."""
 
     tips: Mapping[str, Tip]
     streamed: Sequence[Known]
 
 
 class Promotion:
-    """One run on the mirror. `say` gets sentences for the operator."""
+    """A run on the mirror. `say` gets sentences for the operator."""
 
     def __init__(
         self,
@@ -110,22 +110,22 @@ class Promotion:
         *,
         again: bool = False,
     ) -> None:
-        """With `again`, a host that is the primary begins another term: it was restored."""
+        """With `again`, a host that is the primary begins another term, because it was restored."""
         self._settings, self._source = settings, source
         self._again = again
         self._elsewhere, self._accepted, self._say = elsewhere, accepted, say
         self._served = Served(settings, lambda _: None)
         self._is_registry_told = self._is_state_told = False
         self._sure = {STREAM, settings.primary}
-        """Places that tell the newest push of a repository."""
+        """Places that know the newest push of a repository."""
         self.patience = PATIENCE_SECONDS
         self._asks_documents = True
 
     async def run(self, tls: ssl.SSLContext | None, *, dry_run: bool = False) -> Term:
-        """Check, begin the next term, check again, and note it; return the term.
+        """Check, begin the next term, check again, and record it; return the term.
 
-        A run that was killed is finished by the next one. Raises PromotionRefusedError,
-        ClaimedError, MalformedError, TemporaryError and UnavailableError.
+        After a kill, the next run finishes the work. Raises PromotionRefusedError, ClaimedError,
+        MalformedError, TemporaryError and UnavailableError.
         """
         async with asking(self._settings, "hgfleet replication", tls) as client:
             api = client.jetstream(timeout=ANSWER_SECONDS)
@@ -142,7 +142,7 @@ class Promotion:
         if self._again and primary != host:
             raise PromotionRefusedError(
                 f"{primary} is the primary of this site, and {host} is not: got a new term of "
-                f"{host}, expected one of {primary}; promote {host} instead (runbook promote)"
+                f"{host}, expected a term of {primary}; promote {host} instead (runbook promote)"
             )
         judged = await self._check(api)
         if last.term is not None and primary == host and not self._again:
@@ -159,7 +159,8 @@ class Promotion:
                     api, settings.replicas, settings.objects_bytes, lambda *_, **__: None
                 )
             if self._again:
-                # The relay hears of the term before the pushes are noted: it gives up no others.
+                # The relay hears of the term before the pushes are recorded. So it gives up only
+                # these pushes.
                 given_up.begin(self._settings.terms, epoch, current)
             await broker_terms.add(api, term, last.sequence)
             others = "" if self._again else ": the former primary refuses pushes"
@@ -167,19 +168,19 @@ class Promotion:
             # The former primary may have published until now.
             judged = await self._check(api)
             if not self._again:
-                # Of a time when this host was the primary before: others have gone on since.
+                # They are from an earlier time as the primary; other hosts have continued since.
                 positions_file.discard(self._settings.positions)
         if not dry_run:
-            # A push that reached the stream after the check was not named by an operator: the
-            # relay fences its repository.
+            # No operator has given up a push that reached the stream after the check: the relay
+            # fences its repository.
             listed = judged.tips, judged.streamed
             pushes = await asyncio.to_thread(given_up.beyond, *listed, self._hash_at)
             given_up.note(self._settings.terms, term.epoch, pushes)
-            # Before the term is remembered: a run that was killed lifts them in the next one.
+            # Before the term is recorded: so after a kill, the next run lifts them.
             if not self._again and own != (term.epoch, term.primary):
                 self._lift_repositories()
             host_terms.remember(self._settings, term)
-            # Also on a restored primary: its backup may have a fence that was lifted since.
+            # This matters on a restored primary too: its backup may have a fence lifted since.
             host_terms.lift(self._settings)
         return term
 
@@ -190,24 +191,24 @@ class Promotion:
             return 0, ""
 
     def _lift_repositories(self) -> None:
-        """Lift fences of an earlier time as the primary: the checks decided all pushes (I/O)."""
+        """Lift fences from an earlier time as the primary: the checks covered all pushes (I/O)."""
         for identity, fenced in repository_fences.read(self._settings.terms).items():
             repository_fences.lift(self._settings.terms, identity)
             self._say(f"{fenced.path} takes pushes again")
 
     async def _check(self, api: JetStreamContext) -> _Judged:
-        """Wait for pushes on their way; raises PromotionRefusedError where some do not come."""
+        """Wait for pushes on their way; raises PromotionRefusedError if any does not come."""
         until = time.monotonic() + self.patience
         while True:
-            found = await asyncio.to_thread(places.find, self._settings.repositories)
-            tips = {identity: place.tip for identity, place in found.items()}
+            placed = await asyncio.to_thread(places.find, self._settings.repositories)
+            tips = {identity: place.tip for identity, place in placed.items()}
             paths, purged = await asyncio.to_thread(self._registry)
             streamed = await streamed_pushes.last(api, paths, purged)
             listed = await asyncio.to_thread(self._of_source)
-            known = [one for one in self._elsewhere if one.repository not in purged]
+            known = [push for push in self._elsewhere if push.repository not in purged]
             known += [*streamed, *listed]
             doubtful = promotion.incomplete(tips, paths, self._parked(), purged)
-            sure = {one.repository for one in known if one.where in self._sure}
+            sure = {push.repository for push in known if push.where in self._sure}
             losses = promotion.losses(tips, known)
             losses += promotion.unknown(tips, doubtful, sure)
             lost = promotion.refused(losses, self._accepted)
@@ -219,8 +220,8 @@ class Promotion:
             await asyncio.sleep(PAUSE_SECONDS)
         if missing:
             self._say(
-                f"this mirror has not {' and '.join(missing)} of {self._settings.primary} yet; "
-                "what people changed there last is lost, unless it comes before the roles change"
+                f"this mirror does not have {' and '.join(missing)} of {self._settings.primary} "
+                "yet; the last changes there are lost, unless they come before the roles change"
             )
         if not lost:
             return _Judged(tips, streamed)
@@ -237,23 +238,23 @@ class Promotion:
             state = status.load(self._settings.state)
         except UnavailableError as error:
             if not self._is_state_told:
-                self._say(f"{error}: pushes of parked repositories may be lost, and are not known")
+                self._say(f"{error}: unknown pushes of parked repositories may be lost")
             self._is_state_told = True
             return {}
         parked = state_file.named(state, "parked")
-        unserved = [one for one in state.get("unserved", ()) if isinstance(one, str)]
-        found = {one: parked.get(one, (one, "no reason")) for one in unserved}
-        found |= state_file.named(state, "waits")
-        # The release before named repositories by their paths.
-        return {one: named for one, named in found.items() if is_identity(one)}
+        unserved = [key for key in state.get("unserved", ()) if isinstance(key, str)]
+        late = {key: parked.get(key, (key, "no reason")) for key in unserved}
+        late |= state_file.named(state, "waits")
+        # The previous release named repositories by their paths.
+        return {key: named for key, named in late.items() if is_identity(key)}
 
     def _registry(self) -> tuple[Mapping[str, str], Collection[str]]:
-        """Return the paths of repositories by identity, and the identities of deleted ones."""
+        """Return the paths of repositories by identity, and the identities of deletions."""
         try:
             return self._served.paths(), self._served.purged()
         except RegistryError as error:
             if not self._is_registry_told:
-                self._say(f"{error}: pushes of deleted repositories are taken for lost ones")
+                self._say(f"{error}: pushes of deleted repositories count as lost")
             self._is_registry_told = True
             return {}, ()
 
@@ -263,19 +264,19 @@ class Promotion:
         where = self._settings.primary
         try:
             return [
-                Known(where, one.path, one.identity, one.id, one.hash)
-                for one in self._source.repositories()
+                Known(where, tip.path, tip.identity, tip.id, tip.hash)
+                for tip in self._source.repositories()
             ]
         except HgfleetError as error:
             self._source = None
             self._say(
-                f"{where} does not answer ({error}): pushes that it recorded while it did not "
-                "reach the brokers are unknown, and stay on its disk"
+                f"{where} does not answer ({error}): pushes that it recorded without the brokers "
+                "are unknown, and stay on its disk"
             )
             return []
 
     def _hash_at(self, identity: str, number: int) -> str:
-        """Return the hash of a record of a log of this host, "" if none can be read (I/O)."""
+        """Return the hash of a record of a log of this host; "" if it cannot be read (I/O)."""
         try:
             place = self._served.place(identity)
             if place is None:
@@ -298,7 +299,7 @@ class Promotion:
         return promotion.missing_documents(_digests(self._settings), listed or ())
 
     async def _users(self, api: JetStreamContext, loss: Loss) -> tuple[str, ...]:
-        """Return the users of lost pushes, as far as the place that knows them tells."""
+        """Return the users of lost pushes, as far as the place that has them names them."""
         lines: Iterable[bytes] = ()
         if loss.where == STREAM:
             lines = await _lines(api, loss.repository)
@@ -320,26 +321,26 @@ class Promotion:
 
 
 def _digests(settings: Settings) -> dict[str, str]:
-    """Return the sha256 of the documents that people make, by name."""
-    found = {}
+    """Return the sha256 of the documents that users change, by name."""
+    digests = {}
     for name in (documents.REGISTRY, documents.TOKENS):
         if (opened := document_files.Documents(settings).open(name)) is not None:
             with opened:
-                found[name] = hashlib.sha256(opened.read()).hexdigest()
-    return found
+                digests[name] = hashlib.sha256(opened.read()).hexdigest()
+    return digests
 
 
 async def _lines(api: JetStreamContext, identity: str) -> list[bytes]:
     """Return the lines of the records of a repository that the stream has."""
-    found: list[bytes] = []
+    lines: list[bytes] = []
     sequence = 1
-    while len(found) < MOST_NAMED:
+    while len(lines) < MOST_NAMED:
         try:
             message = await api.get_msg(
                 messages.PUSHES, seq=sequence, subject=messages.pushes(identity), next=True
             )
         except FAILURES:
             break
-        found.append((message.data or b"").partition(b"\n")[0])
+        lines.append((message.data or b"").partition(b"\n")[0])
         sequence = (message.seq or sequence) + 1
-    return found
+    return lines

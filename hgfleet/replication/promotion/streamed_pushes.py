@@ -23,7 +23,7 @@ async def last(
     """Return the last push of each repository that the stream has and that was not deleted."""
     subjects = messages.pushes("*")
     info = await api.stream_info(messages.PUSHES, subjects_filter=subjects)
-    found = []
+    pushes = []
     for subject in info.state.subjects or {}:
         identity = subject.rpartition(".")[2]
         if identity in purged:
@@ -36,5 +36,5 @@ async def last(
         line = (message.data or b"").partition(b"\n")[0]
         path = losses.named(headers.get(messages.PATH, identity), identity, paths)
         hashed = hash_of(line) if line else messages.hash_in(headers)
-        found.append(Known(STREAM, path, identity, number, hashed, streams.epoch_of(headers)))
-    return found
+        pushes.append(Known(STREAM, path, identity, number, hashed, streams.epoch_of(headers)))
+    return pushes

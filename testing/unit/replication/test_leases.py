@@ -58,7 +58,7 @@ def test_a_message_counts_on_the_subject_of_its_own_mirror_alone() -> None:
     members = Members(("hgweb1.example", "hgweb2"), 5.0)
     assert members.refusal("hgfleet.leases.hgweb1_example", "hgweb1.example") is None
     assert "arrived on" in str(members.refusal("hgfleet.leases.hgweb2", "hgweb1.example"))
-    assert "none of the mirrors" in str(members.refusal("hgfleet.leases.x", "x"))
+    assert "not among the mirrors" in str(members.refusal("hgfleet.leases.x", "x"))
 
 
 def test_the_report_names_each_mirror_and_a_wrong_clock(members: Members) -> None:
