@@ -86,7 +86,6 @@ STILL_TO_COME: Final = {
     "docs": "one 10.5, that of 1.5, alone 1.9, beside 0.7, anew 0.6, meanwhile 0.3",
     "docs/runbooks": "one 8.2, that of 1.1, alone 1.0, beside 0.7, anew 1.7, meanwhile 0.6",
     "hgfleet/bundles": "one 11.4, that of 1.6, alone 0.5, beside 0.9, anew 0.7, meanwhile 0.4",
-    "hgfleet/replication": "one 11.2, that of 2.3, alone 1.4, beside 0.7, anew 1.0, meanwhile 0.6",
     "hgfleet/web": "one 11.8, that of 1.6, alone 0.8, beside 0.3, anew 0.2, meanwhile 0.3",
     "testing/bench": "one 12.4, that of 2.1, alone 1.3, beside 0.6, anew 0.2, meanwhile 0.5",
     "testing/e2e": "one 10.8, that of 1.3, alone 1.1, beside 0.9, anew 0.4, meanwhile 0.9",

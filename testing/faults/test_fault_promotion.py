@@ -95,7 +95,7 @@ def test_a_mirror_takes_the_place_of_a_primary_that_is_gone(
     def is_refused() -> bool:
         push = work.hg("push")
         assert push.code != 0, push.output
-        assert f"{standby.name} is the primary of this site since epoch" in push.output
+        assert f"{standby.name} has been the primary of this site since epoch" in push.output
         return True
 
     wait_until(f"{former.name} names the new primary", is_refused, SECONDS)

@@ -1,1 +1,1 @@
-"""What the hosts of replication tell each other, and how they are connected."""
+"""Messages between the hosts of replication, and their connections."""

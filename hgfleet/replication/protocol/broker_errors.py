@@ -38,7 +38,7 @@ def sentence(error: BaseException, brokers: Sequence[str]) -> str:
         )
     if "permissions violation" in lower:
         return (
-            f"the broker {where} does not permit this host a subject ({text}); the role "
+            f"the broker {where} does not permit this host to use a subject ({text}); the role "
             "`replication` writes the permissions"
         )
     if isinstance(error, ssl.SSLCertVerificationError):

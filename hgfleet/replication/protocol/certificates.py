@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Certificates:
-    """The TLS of this host, made anew when a file of certificate, key or CA was replaced.
+    """The TLS context of this host, made again when the certificate, key or CA was replaced.
 
-    `purpose` says whom it authenticates: a server, or clients by their certificates. Safe in
+    `purpose` says which side it authenticates: a server, or clients by their certificates. Safe in
     threads.
     """
 
@@ -26,7 +26,7 @@ class Certificates:
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection. Raises OSError."""
         stats = [file.stat() for file in self.files]
-        stamp = [(found.st_ino, found.st_mtime_ns, found.st_size) for found in stats]
+        stamp = [(status.st_ino, status.st_mtime_ns, status.st_size) for status in stats]
         with self._lock:
             if self._made is None or self._made[0] != stamp:
                 ca, certificate, key = self.files

@@ -1,4 +1,4 @@
-"""Connections to the brokers: one after the other, each with the same life."""
+"""Connections to the brokers: made again and again, each with the same life."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 3
 PING_SECONDS: Final = 5
-"""Between pings; a broker that leaves two unanswered is away."""
+"""Time between pings; a broker that leaves two pings unanswered is away."""
 
 PAUSE_SECONDS: Final = 2.0
-"""Between attempts of nats-py to reach a broker within one connection."""
+"""Time between attempts of nats-py to reach a broker within a connection."""
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
-"""Between attempts to connect, in seconds; doubled each time."""
+"""Seconds between attempts to connect; doubled each time."""
 
 FAILURES: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
 """Errors of nats-py and of the network; `nats.js.errors` are below `nats.errors.Error`."""
@@ -42,11 +42,11 @@ class LostError(UnavailableError):
 
 
 class Connection:
-    """One connection after the other, until it is cancelled.
+    """Keeps a connection, and makes it again when it ends, until it is cancelled.
 
-    `live` is awaited with each new connection. It calls `established` when all that it needs is in
-    place, and ends, or is cancelled, with the connection. FAILURES, LostError and `failures` end a
-    connection; other errors end the daemon.
+    `live` is awaited with each new connection. It calls `established` once everything that it needs
+    is in place, and ends, or is cancelled, with the connection. FAILURES, LostError and `failures`
+    end a connection; other errors end the daemon.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Connection:
             try:
                 await self._life()
             except self._failures as error:
-                # The broker answers nothing to what it does not permit, and says so beside.
+                # The broker does not answer a request that it does not permit; the reason comes
+                # separately, as `_cause`.
                 cause = self._cause if isinstance(error, TimeoutError) else None
                 problem = sentence(cause or error, self._settings.brokers)
                 if problem != self.problem:
@@ -86,7 +87,7 @@ class Connection:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def established(self) -> None:
-        """Note that all is in place."""
+        """Record that the connection is ready for use."""
         address = self.client.connected_url if self.client else None
         self.problem, self._pause = "", FIRST_PAUSE
         self.changed_at = time.monotonic()
@@ -94,7 +95,7 @@ class Connection:
         self._say("broker-connected", broker=address.netloc if address else "")
 
     def lose(self, error: BaseException) -> None:
-        """Give the connection up, because of an answer that did not come."""
+        """Give up the connection, because an answer did not come."""
         self._is_away()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(error)
@@ -108,8 +109,8 @@ class Connection:
     async def _life(self) -> None:
         """Connect, and live until the connection is lost. Raises the reason."""
         self._cause, self._lost = None, asyncio.get_running_loop().create_future()
-        # A task of its own: while nats-py connects it may swallow a cancellation, and so does
-        # `asyncio.wait_for` before Python 3.12 where an answer comes in the same moment.
+        # A separate task: while nats-py connects it may swallow a cancellation, and so may
+        # `asyncio.wait_for` before Python 3.12 if an answer comes at the same moment.
         life = asyncio.ensure_future(self._connected(self._lost))
         both: set[asyncio.Future[Any]] = {life, self._lost}
         try:
@@ -130,7 +131,7 @@ class Connection:
             self._cause = error
 
         async def ended() -> None:
-            # Without a client it is `connect` that fails.
+            # If there is no client yet, `connect` fails.
             if self.client is not None:
                 self.lose(self._ended())
 
@@ -177,9 +178,9 @@ async def connect(settings: Settings, program: str, **options: Any) -> Client:
 async def asking(
     settings: Settings, program: str, tls: ssl.SSLContext | None, *, tries: int = 60
 ) -> AsyncIterator[Client]:
-    """Connect for one command. Raises UnavailableError, for the block's FAILURES too.
+    """Connect for a command. Raises UnavailableError, also for FAILURES in the block.
 
-    nats-py tries each broker so often before it gives up, `PAUSE_SECONDS` apart.
+    nats-py tries each broker `tries` times before it gives up, `PAUSE_SECONDS` apart.
     """
     try:
         client = await connect(
@@ -198,14 +199,14 @@ async def asking(
 
 
 async def _ignore(_error: Exception) -> None:
-    """Errors end the connection, and are told where it is used."""
+    """Errors end the connection, and the code that uses it reports them."""
 
 
 async def _close(client: Client | None) -> None:
     """End a connection, in a bounded time."""
     if client is None:
         return
-    # A task of its own: nats-py cancels tasks there, and the end of the program passes here.
+    # A separate task, because nats-py cancels tasks there, and the program may end here.
     closing = asyncio.ensure_future(client.close())
     await asyncio.wait({closing}, timeout=CONNECT_SECONDS)
     if not closing.done():
@@ -215,7 +216,7 @@ async def _close(client: Client | None) -> None:
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS of a host's connections to brokers; None where a test has a broker without."""
+    """Return the TLS context for connections to brokers; None for a test's broker without TLS."""
     if not any(url.startswith("tls://") for url in settings.brokers):
         return None
     context = ssl.create_default_context(cafile=str(settings.ca))

@@ -1,8 +1,8 @@
-"""Push events: when one is due, and its content. Pure.
+"""Push events: when an event is due, and its content. Pure.
 
 An event says that every live mirror shows a push, so that a program that reads it may clone from
-any mirror. It is one JSON object; docs/push-events.md describes it. It has neither the address of
-the client nor the key of the person: those stay on the hosts of the site.
+any mirror. It is a JSON object; docs/push-events.md describes it. It has neither the address of the
+client nor the key of the user: both stay on the hosts of the site.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION: Final = 1
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 MOST: Final = 100
-"""Entries of each list of an event; the counts beside it are those of the whole push."""
+"""Most entries of each list of an event; the count next to a list counts all."""
 
 WEEK_SECONDS: Final = 7 * 24 * 3600.0
 
@@ -41,20 +41,20 @@ def is_due(
     *,
     is_settled: bool,
 ) -> bool:
-    """Whether the mirrors that count show a push.
+    """Whether all mirrors that count show a push.
 
-    The live mirrors count; without any, the event is due when the push is published. Until a lease
-    has passed since the connection to the broker, all mirrors of the site count: a live one may
-    not have been heard yet.
+    The live mirrors count; if there are none, the event is due when the push is published. Until a
+    lease has passed since the connection to the broker, all mirrors of the site count, because the
+    relay may not have heard a live mirror yet.
     """
     return set(showing).issuperset(live if is_settled else mirrors)
 
 
 def since(started: float, *, has_events: bool) -> float:
-    """Return from when on pushes have events, where the relay does not remember (seconds).
+    """Return since when pushes have events, if the relay does not remember it (seconds).
 
-    The stream has events: the relay has lost its memory, and events of a week are in the stream.
-    It has none: pushes from before the first start have no events.
+    If the stream has events, the relay has lost its memory, and the stream has events of a week. If
+    it has none, this is the first start, and earlier pushes have no events.
     """
     return started - WEEK_SECONDS if has_events else started
 
@@ -62,11 +62,11 @@ def since(started: float, *, has_events: bool) -> float:
 def is_announced(
     entry: Entry, streamed: Streamed | None, begin: float, out: Mapping[int, str] | None = None
 ) -> bool:
-    """Whether a repository's event of this push, or of a later one of its chain, is out.
+    """Whether the event of this push, or of a later push of its chain, was sent.
 
-    `streamed` is the stream's last event of the repository, None without one; `begin` is the result
-    of `since`. Where pushes were given up, another push may have the number of one whose event is
-    out: `out` has the hashes of the events in the stream then.
+    `streamed` is the stream's last event of the repository, None if there is none; `begin` is the
+    result of `since`. If pushes were given up, another push may have the number of a push whose
+    event was sent: then `out` has the hashes of the events in the stream.
     """
     record = entry.record
     if streamed is None:
@@ -77,14 +77,14 @@ def is_announced(
 
 
 def has_event(record: Record) -> bool:
-    """Whether a record gets an event: adoptions and removals are no pushes."""
+    """Whether a record gets an event: adoptions and removals are not pushes."""
     return record.kind == "push"
 
 
 def body(record: Record, path: str, *, is_public: bool, is_again: bool = False) -> bytes:
     """Return the event of a push to the repository that is at a path now.
 
-    `is_again`: a push of its number, or of a later one, was given up before.
+    `is_again` says that a push with this number, or a later number, was given up before.
     """
     phases = Counter(new for _node, _old, new in record.phases)
     event: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _list(values: Sequence[object]) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as a program that delivers it knows it."""
+    """An event, as a program that delivers it sees it."""
 
     path: str
     repository: str
@@ -134,13 +134,13 @@ class Event:
     body: bytes
     epoch: int = 1
     hash: str = ""
-    """Of the push, where another one of its number may have had an event."""
+    """Hash of the push, if another push with its number may have had an event."""
 
     @property
     def id(self) -> str:
-        """The name of the event, the same each time it is delivered.
+        """The name of the event, which is the same at each delivery.
 
-        After a promotion or a loss another push may have the number of one that was given up.
+        After a promotion or a loss another push may have the number of a push that was given up.
         """
         made = f"{self.repository}.{self.number}"
         if self.hash:
@@ -157,9 +157,9 @@ def decode(content: bytes) -> Event:
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise ValueError(f"no event of version {VERSION}: {content!r:.200}")
     path, identity, number = (data.get(name) for name in ("repository", "identity", "push"))
-    # An event of the release before has no epoch.
+    # An event of the previous release has no epoch.
     is_public, epoch = data.get("public"), data.get("epoch", 1)
-    # One whose number was given up is named by its hash too.
+    # If its number was given up, the event is also named by its hash.
     hash_ = data.get("hash") or "none" if data.get("again") is True else ""
     right = (
         isinstance(path, str)

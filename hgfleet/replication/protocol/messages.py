@@ -5,18 +5,18 @@
 | `hgfleet.pushes.IDENTITY` | relay | stream `hgfleet-pushes` | a record, its changegroup |
 | `hgfleet.documents.NAME` | relay | stream `hgfleet-documents` | a hint: a document changed |
 | `hgfleet.epoch` | relay, promotion | stream `hgfleet-epoch` | a term: epoch, primary, address |
-| `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and how far it is |
-| `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease goes on |
+| `hgfleet.leases.MIRROR` | applier | relay | a heartbeat: the mirror is alive, and its progress |
+| `hgfleet.confirmed.MIRROR` | relay | applier | a heartbeat arrived: the lease is extended |
 | `hgfleet.applied.MIRROR` | applier | relay | a push, or a document, is on the mirror |
 | `hgfleet.asked.MIRROR` | relay | applier | which pushes of some repositories the mirror shows |
 | `hgfleet.events.IDENTITY` | relay | stream `hgfleet-events` | pushes that all live mirrors show |
 
-IDENTITY is that of a repository. A message of a push has the id "IDENTITY.NUMBER.EPOCH.HASH", with
-the first digits of the record's hash, so that the broker drops a second copy, and never another
-push of the same number; so has the event of the push, in its own stream. The release before wrote
-"IDENTITY.NUMBER", after a promotion "IDENTITY.NUMBER.EPOCH". A record that is too large for a
-message has one with an empty body: mirrors fetch it from the source. Messages are parsed as
-hostile input.
+IDENTITY is the identity of a repository. A message of a push has the id
+"IDENTITY.NUMBER.EPOCH.HASH", with the first digits of the record's hash. So the broker drops a
+second copy, but never another push with the same number. The event of the push has the same id, in
+its own stream. The previous release wrote "IDENTITY.NUMBER", or after a promotion
+"IDENTITY.NUMBER.EPOCH". If a record is too large for a message, its message has an empty body, and
+mirrors fetch the record from the source. Messages are parsed as hostile input.
 """
 
 from __future__ import annotations
@@ -44,33 +44,34 @@ EVENTS: Final = "hgfleet-events"
 EPOCHS: Final = "hgfleet-epoch"
 
 EPOCH: Final = "hgfleet.epoch"
-"""The one subject of the stream of terms."""
+"""The only subject of the stream of terms."""
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 HASH: Final = "Hgfleet-Hash"
-"""Of a record: with its number it names the push, whose number alone is used again after a restore.
-Messages of the release before have none."""
+"""Header with the hash of a record. Number and hash together name a push, because the number may be
+used again after a restore. Messages of the previous release have no such header."""
+
 PATH: Final = "Hgfleet-Path"
-"""Of the repository at the publication, for logs and for mirrors of the release before."""
+"""Header with the repository's path at the publication, for logs and for the previous release."""
 REGISTRY: Final = "Hgfleet-Registry"
 SESSION: Final = "Hgfleet-Session"
 
 MAX_PAYLOAD: Final = 512 * 1024
-"""Bytes of a changegroup, or of a document, in a message; mirrors fetch larger ones."""
+"""Most bytes of a changegroup, or of a document, in a message; mirrors fetch larger data."""
 
 MOST_ASKED: Final = 500
-"""Repositories of one question to a mirror."""
+"""Most repositories in a question to a mirror."""
 
 MOST_UNSENT: Final = 100
 """Repositories that one confirmation names; the next one names others."""
 
 ID_DIGITS: Final = 16
-"""Of the hash in the id of a message."""
+"""Digits of the hash in the id of a message."""
 
 _ID: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})(?:\.([0-9]{1,10})(?:\.[0-9a-f]{16})?)?")
 ID_FORMAT: Final = 2
-"""Of the ids that are written: with epoch and hash. Those of format 1 have no hash, and an epoch
-after the first promotion alone."""
+"""Format of written ids: with epoch and hash. Ids of format 1 have no hash, and have an epoch only
+after the first promotion."""
 
 _UNSENT: Final = re.compile(r"([0-9a-f]{32})\.([0-9]{1,18})\.([0-9a-f]{64})")
 _STAMP: Final = re.compile(r"none|[0-9a-f]{16}")
@@ -103,7 +104,7 @@ def confirmed(host: str) -> str:
 
 
 def applied(host: str) -> str:
-    """Return the subject on which a mirror says which pushes it shows."""
+    """Return the subject on which a mirror reports the pushes that it shows."""
     return f"hgfleet.applied.{token(host)}"
 
 
@@ -113,7 +114,7 @@ def asked(host: str) -> str:
 
 
 def token(host: str) -> str:
-    """Return a host's name as one token of a subject."""
+    """Return a host's name as a token of a subject."""
     made = host.replace(".", "_")
     if not _NAME.fullmatch(made):
         raise ValueError(f"{host!r} is no host name")
@@ -136,9 +137,9 @@ class PushMessage:
     """A push: the repository's path at that time, the line of its record, and its changesets.
 
     `changegroup` is a changegroup of version 03 of exactly the record's changesets, compressed with
-    zlib; empty where the record has none, or where it is larger than MAX_PAYLOAD. `registry` is the
-    stamp of the primary's dynamic registry at the publication, `session` the id of the session that
-    pushed, for logs; either is "" if it is not known.
+    zlib; it is empty if the record has no changesets, or if it is larger than MAX_PAYLOAD.
+    `registry` is the stamp of the primary's dynamic registry at the publication, `session` the id
+    of the session that pushed, for logs; either is "" if it is not known.
     """
 
     path: str
@@ -175,24 +176,24 @@ def push_name(repository: str, number: int) -> str:
 
 
 def message_id(record: Record, hash_: str) -> str:
-    """Return the id of the messages about a push, in each stream; `hash_` is of the record."""
+    """Return the id of the messages about a push, in each stream; `hash_` is the record's hash."""
     return f"{push_name(record.repository, record.id)}.{record.epoch}.{hash_[:ID_DIGITS]}"
 
 
 def named(headers: Mapping[str, str] | None) -> tuple[str, int, int] | None:
-    """Return identity, number and epoch of the push that a message's id names; None if it has none.
+    """Return identity, number and epoch of the push that a message's id names, or None.
 
-    The id of the release before has no epoch before the first promotion.
+    The id of the previous release has no epoch before the first promotion.
     """
-    found = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
-    return (found[1], int(found[2]), int(found[3] or 1)) if found else None
+    match = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
+    return (match[1], int(match[2]), int(match[3] or 1)) if match else None
 
 
 def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
-    """Read a message of a push; raises PushlogError, LargeRecordError for one without a record."""
+    """Read a message of a push; raises PushlogError, LargeRecordError if it has no record."""
     path = (headers or {}).get(PATH, "")
     if path_problem(path):
-        raise PushlogError(f"a message names {path!r:.80} where the path of a repository belongs")
+        raise PushlogError(f"a message has {path!r:.80}, expected the path of a repository")
     session = trace.accepted((headers or {}).get(SESSION))
     if not body and (found := named(headers)):
         raise LargeRecordError(path, found[0], found[1], session, hash_in(headers))
@@ -203,9 +204,9 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
 
 
 def hash_in(headers: Mapping[str, str] | None) -> str:
-    """Return the hash of a record that a message names, empty if it names none."""
-    found = (headers or {}).get(HASH, "")
-    return found if is_hash(found) else ""
+    """Return the hash of the record that a message names; empty if it names none."""
+    text = (headers or {}).get(HASH, "")
+    return text if is_hash(text) else ""
 
 
 def is_stamp(value: object) -> bool:
@@ -214,7 +215,7 @@ def is_stamp(value: object) -> bool:
 
 
 class _Told:
-    """A message of mirror or relay that is the JSON object of its fields."""
+    """A message of a mirror or the relay: a JSON object of its fields."""
 
     __slots__ = ()
 
@@ -228,8 +229,8 @@ class _Told:
 class Lease(_Told):
     """A heartbeat of a mirror. `sent` is in seconds since 1970 by the mirror's clock.
 
-    `waiting` counts pushes that arrived and are not applied, `parked` repositories that wait for an
-    operator or a repair.
+    `waiting` counts pushes that arrived and are not applied yet, `parked` repositories that wait
+    for an operator or a repair.
     """
 
     host: str
@@ -242,7 +243,7 @@ class Lease(_Told):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(_Told):
-    """A heartbeat arrived: the lease lasts for `lease_seconds` from its `sent` on.
+    """Confirmation of a heartbeat: the lease lasts for `lease_seconds` from its `sent` on.
 
     `boot` and `sent` are those of the heartbeat, so the mirror's own clock decides. `member` says
     whether pushes wait for the mirror. `unsent` names the last push of repositories whose pushes
@@ -267,8 +268,8 @@ class Confirmed(_Told):
 class Applied:
     """Push `id` of a repository, and all before it, are visible on a mirror.
 
-    `hash` is that of its record, empty in a message of the release before. It is in a header: a
-    relay of that release takes no other fields.
+    `hash` is the hash of its record, empty in a message of the previous release. It is in a header,
+    because a relay of that release accepts no other fields.
     """
 
     host: str
@@ -288,7 +289,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Hint(_Told):
-    """A document changed before hint `number` of the relay that runs since `boot`."""
+    """Hint that a document changed before `number`, which counts in the relay's run `boot`."""
 
     boot: str
     number: int
@@ -306,7 +307,7 @@ class Brought(_Told):
 
 @dataclass(frozen=True, slots=True)
 class Asked(_Told):
-    """Repositories, by identity, of which the relay asks a mirror for the newest push it shows."""
+    """Question of the relay which push a mirror shows of these repositories, by identity."""
 
     repositories: tuple[str, ...]
 
@@ -337,8 +338,8 @@ def decode_applied(body: bytes, headers: Mapping[str, str] | None = None) -> App
 
 def decode_asked(body: bytes) -> Asked:
     """Read a question of the relay; raises ValueError."""
-    found = _made(Asked, _object(body)).repositories
-    return Asked(tuple(found[:MOST_ASKED]))
+    asked_for = _made(Asked, _object(body)).repositories
+    return Asked(tuple(asked_for[:MOST_ASKED]))
 
 
 _RIGHT: Final[dict[str, Callable[[Any], bool]]] = {
@@ -354,16 +355,16 @@ _RIGHT: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _made(kind: type[_Kind], data: dict[str, Any]) -> _Kind:
-    """Make a message of its fields; those that a later release adds are left out."""
+    """Make a message of its fields; fields that a later release adds are left out."""
     known = fields(kind)  # type: ignore[arg-type]  # a dataclass
     try:
-        made = kind(**{one.name: data[one.name] for one in known if one.name in data})
+        made = kind(**{part.name: data[part.name] for part in known if part.name in data})
     except TypeError as error:
-        raise ValueError(f"fields {', '.join(data)!r:.200} are not those expected") from error
-    for one in known:
-        if not _RIGHT[str(one.type)](getattr(made, one.name)):
+        raise ValueError(f"got unexpected fields: {', '.join(data)!r:.200}") from error
+    for part in known:
+        if not _RIGHT[str(part.type)](getattr(made, part.name)):
             raise ValueError(
-                f"{one.name}: got {getattr(made, one.name)!r:.200}, expected {one.type}"
+                f"{part.name}: got {getattr(made, part.name)!r:.200}, expected {part.type}"
             )
     return made
 

@@ -1,4 +1,4 @@
-"""Messages of a stream through a durable consumer, as they come."""
+"""Delivery of a stream's messages through a durable consumer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 5.0
 BATCH: Final = 64
 PULL_SECONDS: Final = 20.0
-"""For which one request for messages is open."""
+"""How long a request for messages stays open."""
 
 ACK_SECONDS: Final = 30.0
-"""After which the broker delivers a message again that was not acknowledged."""
+"""Time after which the broker delivers an unacknowledged message again."""
 
 
 async def ensure_consumer(
@@ -40,7 +40,7 @@ async def ensure_consumer(
     try:
         await api.consumer_info(stream, name)
     except nats.js.errors.NotFoundError:
-        # The stream is made by the relay; without it this fails, and is tried again.
+        # The relay creates the stream; until then this fails, and is tried again.
         await api.add_consumer(
             stream,
             ConsumerConfig(
@@ -55,9 +55,9 @@ async def ensure_consumer(
 
 
 async def messages_of(client: Client, stream: str, consumer: str) -> AsyncIterator[Msg]:
-    """Yield messages as they come; raises LostError when the broker ends that.
+    """Yield messages as they come; raises LostError when the broker ends the delivery.
 
-    `fetch` of nats-py waits for a whole batch, or for the end of its time.
+    `fetch` of nats-py is not used, because it waits for a whole batch, or for the end of its time.
     """
     inbox = client.new_inbox()
     pulled = await client.subscribe(inbox)
@@ -66,7 +66,7 @@ async def messages_of(client: Client, stream: str, consumer: str) -> AsyncIterat
     try:
         while True:
             await client.publish(subject, json.dumps(request).encode("ascii"), reply=inbox)
-            # nats-server 2.9 says that a request ended when the next message comes, not before.
+            # nats-server 2.9 reports the end of a request only when the next message comes.
             with contextlib.suppress(nats.errors.TimeoutError):
                 for _number in range(BATCH):
                     message = await pulled.next_msg(timeout=PULL_SECONDS + 1)

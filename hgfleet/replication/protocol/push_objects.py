@@ -1,11 +1,12 @@
-"""Pushes without room in a message: objects of a JetStream object store, on the brokers' disks.
+"""Pushes that are too large for a message: objects of a JetStream object store at the brokers.
 
-The object of a push has what its message has no room for: the line of the record, a line feed, and
-the changegroup. The relay stores it before it publishes the message, so that a push in the stream
-is on another host, however large it is. Its name is the id of the message: identity, number, epoch
-and hash. A mirror compares the digest, and asks the source where the brokers have no whole object.
+The object of a push has the parts that are too large for its message: the line of the record, a
+line feed, and the changegroup. The relay stores it before it publishes the message, so that a push
+in the stream is on another host, however large it is. Its name is the id of the message: identity,
+number, epoch and hash. A mirror compares the digest, and asks the source if the brokers do not have
+the whole object.
 
-The bucket has a bound of its own. The oldest objects go first, and all after the time of messages.
+The bucket has its own limit. The oldest objects go first, and no object stays longer than messages.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ STREAM: Final = f"OBJ_{BUCKET}"
 """The stream of the bucket, as clients of NATS name it."""
 
 CHUNK_BYTES: Final = 512 * 1024
-"""Of an object; a broker syncs each chunk."""
+"""Bytes of a chunk of an object; a broker syncs each chunk."""
 
 SHARE: Final = 2
-"""The largest object is one part of so many of the bucket: a push does not remove all others."""
+"""The largest object is half of the bucket, so that a push does not remove all others."""
 
 ANSWER_SECONDS: Final = 10.0
 IN_MEMORY: Final = 8 * 2**20
@@ -52,7 +53,7 @@ _CHUNKS: Final = f"$O.{BUCKET}.C."
 
 
 def expected(replicas: int, most_bytes: int, max_age: float) -> StreamConfig:
-    """Return the configuration of the bucket; that of nats-py would refuse objects when full."""
+    """Return the configuration of the bucket; nats-py's own would refuse objects when full."""
     return StreamConfig(
         name=STREAM,
         subjects=[f"{_CHUNKS}>", f"{_META}>"],
@@ -60,7 +61,7 @@ def expected(replicas: int, most_bytes: int, max_age: float) -> StreamConfig:
         discard=DiscardPolicy.OLD,
         max_age=max_age,
         max_bytes=most_bytes,
-        # As brokers set it: another value would be a difference.
+        # The default of brokers: any other value would count as a difference.
         duplicate_window=120.0,
         num_replicas=replicas,
         allow_rollup_hdrs=True,
@@ -94,10 +95,10 @@ async def withdraw(api: JetStreamContext, purged: Collection[str]) -> list[str]:
         name = base64.urlsafe_b64decode(subject.removeprefix(_META)).decode("utf-8", "replace")
         if name.partition(".")[0] not in purged:
             continue
-        # In this order: a killed relay finds the name again.
+        # In this order, so that after a kill the relay finds the name again.
         with contextlib.suppress(nats.js.errors.NotFoundError):
-            found = await ObjectStore(BUCKET, STREAM, api).get_info(name, show_deleted=True)
-            await api.purge_stream(STREAM, subject=f"{_CHUNKS}{found.nuid}")
+            info_of = await ObjectStore(BUCKET, STREAM, api).get_info(name, show_deleted=True)
+            await api.purge_stream(STREAM, subject=f"{_CHUNKS}{info_of.nuid}")
         await api.purge_stream(STREAM, subject=subject)
         gone.append(name)
     return gone
@@ -105,9 +106,9 @@ async def withdraw(api: JetStreamContext, purged: Collection[str]) -> list[str]:
 
 @contextlib.contextmanager
 def fetched(settings: Settings, line: bytes, record: Record) -> Iterator[BinaryIO]:
-    """Open the changegroup of a push that the brokers keep, with a connection of its own.
+    """Open the changegroup of a push that the brokers keep, through a separate connection.
 
-    Raises UnavailableError where they do not answer, or do not have the object whole.
+    Raises UnavailableError if they do not answer, or do not have the whole object.
     """
     name = messages.message_id(record, hash_of(line))
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
@@ -119,21 +120,21 @@ def fetched(settings: Settings, line: bytes, record: Record) -> Iterator[BinaryI
 
 
 async def _fetch(settings: Settings, name: str, file: IO[bytes]) -> None:
-    """Write an object to a file. A request for each chunk needs no right to make consumers."""
+    """Write an object to a file, with a request for each chunk, which needs no consumer."""
     context = tls(settings)
-    # Each broker is tried once: the source has the changesets too.
+    # Each broker is tried only once, because the source has the changesets too.
     async with asking(settings, "hgfleet-applier object", context, tries=1) as client:
         api = client.jetstream(timeout=ANSWER_SECONDS)
-        found, sequence = hashlib.sha256(), 0
+        hashed, sequence = hashlib.sha256(), 0
         try:
             info = await ObjectStore(BUCKET, STREAM, api).get_info(name)
             for _ in range(info.chunks or 0):
                 chunk = await api.get_msg(STREAM, sequence + 1, f"{_CHUNKS}{info.nuid}", next=True)
                 file.write(chunk.data or b"")
-                found.update(chunk.data or b"")
+                hashed.update(chunk.data or b"")
                 sequence = chunk.seq or 0
         except (nats.js.errors.NotFoundError, nats.js.errors.BadObjectMetaError) as error:
-            raise UnavailableError(f"the brokers do not have the object {name} whole") from error
-    digest = base64.urlsafe_b64encode(found.digest()).decode("ascii")
+            raise UnavailableError(f"the brokers do not have all of object {name}") from error
+    digest = base64.urlsafe_b64encode(hashed.digest()).decode("ascii")
     if info.digest != f"{OBJ_DIGEST_TYPE}{digest}":
-        raise UnavailableError(f"the object {name} of the brokers has another digest than it names")
+        raise UnavailableError(f"the brokers' object {name} does not have the digest that it names")

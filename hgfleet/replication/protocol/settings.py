@@ -9,7 +9,7 @@ mirrors = ["hgweb1", "hgweb2"]        # hosts that may be mirrors
 replicas = 1                          # copies of a stream among the brokers: 1 or 3
 lease_seconds = 5.0
 keep_missing_days = 14                # to keep repositories that the registry lost; 0: for ever
-objects_bytes = 268435456             # of the brokers' disks for pushes without room in a message
+objects_bytes = 268435456             # of the brokers' disks, for pushes too large for a message
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Role(StrEnum):
 class Settings:
     """Role and names of a host, its brokers, and times in seconds.
 
-    `certificate`, `key` and `ca` are PEM files: a host is known to brokers and to the source by the
-    name in its certificate. `wake` is the Unix socket of the relay, for sessions; `state` is a
-    folder in RAM for what other programs of the host read, `positions` the folder where the relay
-    remembers how far it is. `terms` is the folder of the host's epoch and of its fence, `fence` the
-    one in RAM with the fence that each boot sets.
+    `certificate`, `key` and `ca` are PEM files: brokers and the source know a host by the name in
+    its certificate. `wake` is the Unix socket of the relay, for sessions. `state` is a folder in
+    RAM with files for other programs of the host, `positions` the folder of the relay's positions.
+    `terms` is the folder of the host's epoch and of its fence, `fence` the folder in RAM with the
+    fence that each boot sets.
     """
 
     role: Role
@@ -81,7 +81,7 @@ def load(path: Path = DEFAULT_PATH) -> Settings:
 
 def parse(table: Table) -> Settings:
     """Take the settings out of a table."""
-    # Of the release before; sessions have it from the role `mercurial`.
+    # A setting of the previous release; now sessions have it from the role `mercurial`.
     table.seconds("wait_seconds", 5.0, least=0, most=60)
     return Settings(
         role=Role(table.choice("role", tuple(Role))),

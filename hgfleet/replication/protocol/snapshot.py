@@ -1,7 +1,7 @@
 """State of a repository after a record of its push log: heads, phases, bookmarks and markers.
 
 Equal states of two hosts have equal digests. Hidden and secret changesets count: a mirror is a
-whole copy. The state belongs to exactly one record, because it is read while nothing writes.
+whole copy. The state belongs to exactly one record, because it is read while no process writes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 TRIES: Final = 60
 PAUSE_S: Final = 0.1
-"""Seconds between tries: together longer than pushes follow each other without a pause."""
+"""Seconds between tries: all tries take longer than pushes usually follow without a pause."""
 
 DRAFT: Final = "draft"
-"""Phase of the changesets that no other phase names."""
+"""Phase of all changesets that are in no other phase."""
 
 _NODE: Final = re.compile(r"[0-9a-f]{40}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -93,12 +93,12 @@ def _digest(value: object) -> str:
 def differences(here: Digests, there: Digests) -> list[str]:
     """Return the names of the parts that differ, for a sentence; the record is named `push log`."""
     names = {"repository": "push log", "id": "push log", "hash": "push log"}
-    found = [
+    differing = [
         names.get(field.name, field.name)
         for field in fields(Digests)
         if getattr(here, field.name) != getattr(there, field.name)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(differing))
 
 
 def digests_from_json(data: Any) -> Digests:
@@ -112,7 +112,7 @@ def digests_from_json(data: Any) -> Digests:
 def from_json(data: Any) -> State:
     """Read a state; raises ValueError, KeyError or TypeError."""
     if data.keys() != {field.name for field in fields(State)}:
-        raise ValueError("other fields than those of a state")
+        raise ValueError("not the fields of a state")
     return State(
         *_position(data),
         heads=_all(_NODE, data["heads"]),
@@ -152,20 +152,20 @@ def _all(pattern: re.Pattern[str], values: Iterable[object]) -> tuple[str, ...]:
 
 
 def read(repository: Path, opened: Callable[[], Any], tries: int = TRIES) -> State:
-    """Read the state of a repository in a moment without a writer; `opened` opens it.
+    """Read the state of a repository at a moment without a writer; `opened` opens it.
 
-    Raises TemporaryError where pushes leave no such moment.
+    Raises TemporaryError if pushes leave no such moment.
     """
     control = repository / ".hg"
     watched = fingerprint.paths(control)
     for _ in range(tries):
         before = fingerprint.read_repository(watched)
-        # A lock that a killed process left is a state in the midst of a push, too.
+        # A lock that a killed process left also means a state in the middle of a push.
         is_written = os.path.lexists(control / "store/lock") or os.path.lexists(
             control / "store/journal"
         )
         if not before.is_settled():
-            # Times in the future, by a clock that was wrong, never settle: equal stats do.
+            # Times in the future, from a wrong clock, never settle: then equal stats suffice.
             time.sleep(PAUSE_S)
             is_written = is_written or fingerprint.read_repository(watched) != before
         if not is_written:
@@ -177,27 +177,27 @@ def read(repository: Path, opened: Callable[[], Any], tries: int = TRIES) -> Sta
 
 
 def of(whole: Any, repository: Path) -> State:
-    """Return the state of an open repository that nothing writes to meanwhile."""
+    """Return the state of an open repository, while no process writes to it."""
     from mercurial import bookmarks, encoding, obsolete, phases
 
     changes = whole.changelog
     node = changes.node
-    cache = whole._phasecache  # noqa: SLF001  (core has no other way to whole sets)
-    found: dict[str, tuple[str, ...]] = {}
+    cache = whole._phasecache  # noqa: SLF001  (Mercurial has no other way to whole sets)
+    by_phase: dict[str, tuple[str, ...]] = {}
     for number, name in phases.phasenames.items():
         if number > phases.draft and (members := cache.getrevset(whole, [number])):
-            found[name.decode("ascii")] = tuple(sorted(node(one).hex() for one in members))
+            by_phase[name.decode("ascii")] = tuple(sorted(node(rev).hex() for rev in members))
     public = cache.getrevset(whole, [phases.public])
     if heads := changes.headrevs(public) if public else ():
-        found["public"] = tuple(sorted(node(one).hex() for one in heads))
+        by_phase["public"] = tuple(sorted(node(rev).hex() for rev in heads))
     marks = bookmarks.bmstore(whole)
     tip = log_file.tip(repository / ".hg/store" / log_file.NAME)
     return State(
         tip.repository,
         tip.id,
         tip.hash,
-        tuple(sorted(node(one).hex() for one in changes.headrevs() if one >= 0)),
-        found,
+        tuple(sorted(node(rev).hex() for rev in changes.headrevs() if rev >= 0)),
+        by_phase,
         tuple(
             sorted(
                 (encoding.fromlocal(name).decode("utf-8", "surrogateescape"), target.hex())
@@ -207,8 +207,8 @@ def of(whole: Any, repository: Path) -> State:
         tuple(
             sorted(
                 {
-                    one.hex()
-                    for one in obsolete.encodemarkers(
+                    marker.hex()
+                    for marker in obsolete.encodemarkers(
                         whole.obsstore,
                         addheader=False,
                         version=obsolete._fm1version,  # noqa: SLF001

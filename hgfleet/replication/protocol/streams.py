@@ -1,4 +1,4 @@
-"""The streams of replication: their configuration, and what to do about another one."""
+"""The streams of replication: their configuration, and how to handle differences from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NO_ROOM: Final = 10047
 """The broker's code where the bounds of all streams are more than its disk (errors.json)."""
 
 DUPLICATES: Final = 3600.0
-"""Seconds for which the broker drops a second message of an id."""
+"""Seconds for which the broker drops a second message with the same id."""
 
 SUBJECTS: Final[dict[str, str]] = {
     messages.PUSHES: "hgfleet.pushes.*",
@@ -53,7 +53,7 @@ SUBJECTS: Final[dict[str, str]] = {
 }
 
 NEEDED: Final = frozenset({"subjects", "retention", "no_ack", "sealed"})
-"""Without these a stream would lose pushes, or not tell whether it has them."""
+"""Without these settings a stream would lose pushes, or not confirm them."""
 
 
 def bound(name: str, objects_bytes: int) -> int:
@@ -95,14 +95,14 @@ def differences(wanted: StreamConfig, found: StreamConfig) -> dict[str, tuple[An
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The stream of pushes as it is at the broker, and what is wrong with the streams."""
+    """The stream of pushes as the broker has it, and problems of the streams."""
 
     created: str = ""
     last_sequence: int = 0
     has_events: bool = False
-    """Whether the stream of events has ever had one."""
+    """Whether the stream of events has ever had an event."""
     refusal: str = ""
-    """Why nothing may be published."""
+    """Why nothing may be published; empty if all is well."""
     warnings: tuple[str, ...] = ()
 
 
@@ -132,7 +132,7 @@ async def ensured(
     *,
     may_be_unbounded: bool = False,
 ) -> tuple[StreamInfo, str, bool]:
-    """Create a stream, or change it where it differs. Raises the errors of nats-py.
+    """Create a stream, or change it if it differs. Raises the errors of nats-py.
 
     Return it, the sentence about settings that the broker does not change, and whether pushes
     would be lost with those. A broker without room for the bound creates the stream without it,
@@ -191,31 +191,31 @@ class Streamed(NamedTuple):
     id: int
     epoch: int = 1
     hash: str = ""
-    """Of the record; empty where a relay of the release before published it without its line."""
+    """Hash of the record; empty if the previous release's relay published it without its line."""
     sequence: int = 0
-    """Of the message in the stream."""
+    """Number of the message in the stream."""
 
     def is_at(self, tip: Tip) -> bool:
         """Whether it is the push at the end of a chain."""
         return (self.id, self.epoch) == (tip.id, tip.epoch) and not self.differs(tip)
 
     def differs(self, tip: Tip) -> bool:
-        """Whether it is another push of the same number and epoch."""
+        """Whether it is another push with the same number and epoch."""
         is_same = (self.id, self.epoch) == (tip.id, tip.epoch)
         return is_same and self.hash not in ("", tip.hash)
 
     def is_after(self, tip: Tip) -> bool:
-        """Whether it is a later push; one of a later epoch may have a lower number."""
+        """Whether it is a later push; a push of a later epoch may have a lower number."""
         return (self.epoch, self.id) > (tip.epoch, tip.id)
 
 
 def number_of(headers: Mapping[str, str] | None, repository: str) -> int | None:
     """Return the number in the id of a message of a repository; None if it has another id."""
-    found = messages.named(headers)
-    return found[1] if found and found[0] == repository else None
+    push = messages.named(headers)
+    return push[1] if push and push[0] == repository else None
 
 
 def epoch_of(headers: Mapping[str, str] | None) -> int:
     """Return the epoch in the id of a message."""
-    found = messages.named(headers)
-    return found[2] if found else 1
+    push = messages.named(headers)
+    return push[2] if push else 1

@@ -1,4 +1,4 @@
-"""Tasks of the applier: ended for certain, and woken by an event or after some time."""
+"""Helpers for asyncio tasks: cancel them reliably, wait for an event or some time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, for some seconds.
+    """Wait for an event, at most some seconds.
 
     Before Python 3.12, `asyncio.wait_for` loses a cancellation that comes with the event.
     """

@@ -1,1 +1,1 @@
-"""Repositories of this host: where each is by the registry, the end of its log, errors."""
+"""Repositories of this host: their paths by the registry, the ends of their logs, errors."""

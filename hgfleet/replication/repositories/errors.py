@@ -1,4 +1,4 @@
-"""Errors of work on one repository, below all code that raises or judges them."""
+"""Errors of work on a repository, below all code that raises or handles them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StaleReadersError(TemporaryError):
 
 
 class DivergedError(HgfleetError):
-    """The mirror's repository has another history than the primary's."""
+    """The mirror's repository has another history than the primary's repository."""
 
 
 class RemovalError(HgfleetError):

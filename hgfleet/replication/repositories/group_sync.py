@@ -1,4 +1,4 @@
-"""One sync of the disk for all workers of the relay that wait for one at the same time."""
+"""Group sync: one sync of the disk for all workers of the relay that wait at the same time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def syncing(settings: Settings) -> Callable[[], None] | None:
     """Return a function that syncs this host's repositories; it raises HostError.
 
-    None where the host goes without. The disk is open from now on, so a program calls this before
-    it writes, once in each of its processes (I/O).
+    It is None if the host does without syncs. The disk is open from now on, so a program calls this
+    before it writes, once in each of its processes (I/O).
     """
     if not durable.is_wanted_by(settings.hgrc):
         return None
@@ -28,14 +28,14 @@ def syncing(settings: Settings) -> Callable[[], None] | None:
 class GroupSync:
     """Group commit: a caller returns after a sync that began after its call.
 
-    `sync` runs in a thread; None is a host that goes without.
+    `sync` runs in a thread; it is None on a host without syncs.
     """
 
     def __init__(self, sync: Callable[[], None] | None) -> None:
         self._sync = sync
         self._calls = self._covered = 0
         self._problem: HostError | None = None
-        """Of the sync that covered the last calls."""
+        """Problem of the sync that covered the last calls."""
         self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
@@ -45,16 +45,16 @@ class GroupSync:
         self._calls += 1
         call = self._calls
         async with self._lock:
-            # The lock goes to the callers in their order.
+            # The callers get the lock in their order.
             if self._covered < call:
                 await self._cover(self._sync)
             if self._problem is not None:
                 raise HostError(str(self._problem)) from self._problem
 
     async def _cover(self, sync: Callable[[], None]) -> None:
-        """Sync for all calls until now, and keep its outcome.
+        """Sync for all calls until now, and keep the outcome.
 
-        The kernel tells of a loss once, so an error is also that of the calls during the sync.
+        The kernel reports a loss only once, so an error also counts for calls during the sync.
         """
         calls = self._calls
         running = asyncio.ensure_future(asyncio.to_thread(sync))
@@ -62,7 +62,7 @@ class GroupSync:
             await asyncio.wait([running])
         finally:
             if not running.done():
-                # A caller that is cancelled leaves the outcome to the others.
+                # If a caller is cancelled, the others still need the outcome.
                 await asyncio.wait([running])
             try:
                 running.result()

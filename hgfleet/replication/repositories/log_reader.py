@@ -1,4 +1,4 @@
-"""Push logs as the relay reads them: committed records, a piece at a time, and stamps for scans."""
+"""Reads of push logs by the relay: committed records in pieces, and stamps for scans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 PIECE_RECORDS: Final = 256
-"""A read ends at the first record beyond one of the two; the rest is read afterwards."""
+"""A read ends at the first record beyond either limit; the rest is read afterwards."""
 
 
 def store_of(repositories: Path, path: str) -> Path:
@@ -26,12 +26,12 @@ def store_of(repositories: Path, path: str) -> Path:
 
 
 def stamp(store: Path | str) -> Stamp | None:
-    """Return the stamp of a log; None without one."""
+    """Return the stamp of a log; None if there is no log."""
     try:
-        found = os.stat(f"{store}/{log_file.NAME}")  # noqa: PTH116  (10,000 of them in a scan)
+        status = os.stat(f"{store}/{log_file.NAME}")  # noqa: PTH116  (10,000 of them in a scan)
     except OSError:
         return None
-    return Stamp.of(found)
+    return Stamp.of(status)
 
 
 def scanned(repositories: Path, path: str) -> Stamp | None:
@@ -44,19 +44,19 @@ def read(store: Path, offset: int = 0) -> list[Entry]:
 
     Raises PushlogError, TemporaryError and OSError.
     """
-    found: list[Entry] = []
+    records: list[Entry] = []
     with CommittedLog(store / log_file.NAME) as log:
         for entry in log.entries(offset):
-            found.append(entry)
-            if entry.end - offset > PIECE_BYTES or len(found) >= PIECE_RECORDS:
+            records.append(entry)
+            if entry.end - offset > PIECE_BYTES or len(records) >= PIECE_RECORDS:
                 break
-    return found
+    return records
 
 
 def following(store: Path, path: str, tip: Tip, repository: str) -> list[Entry]:
-    """Return the records after a tip, at most a piece, if they go on with it.
+    """Return the records after a tip, at most a piece, if they continue its chain.
 
-    Raises PushlogError where they do not, or belong to another repository, and as `read` does.
+    Raises PushlogError if they do not, or belong to another repository, and as `read` does.
     """
     entries = read(store, tip.end)
     if not entries:
@@ -81,7 +81,7 @@ def last(store: Path) -> list[Entry]:
 
 
 def holds(store: Path, tip: Tip) -> bool:
-    """Whether the committed log has the record of a tip where the tip says. Raises as `read`."""
+    """Whether the committed log has the record of a tip at its position. Raises as `read`."""
     if not tip.id:
         return True
     with CommittedLog(store / log_file.NAME) as log:
@@ -92,18 +92,18 @@ def holds(store: Path, tip: Tip) -> bool:
 
 
 def hashes(store: Path, tip: Tip, most: int) -> dict[int, str]:
-    """Return the hashes of the last records up to a tip that the log holds, by their numbers."""
-    found: dict[int, str] = {}
+    """Return the hashes of the last records up to a tip in the log, by their numbers."""
+    known: dict[int, str] = {}
     with CommittedLog(store / log_file.NAME) as log:
         number, end = tip.id, min(tip.end, log.end)
-        while end > 0 and number > 0 and len(found) < most:
+        while end > 0 and number > 0 and len(known) < most:
             start = log.lines_end(end - 1)
-            found[number] = hash_of(log.read(start, end - 1))
+            known[number] = hash_of(log.read(start, end - 1))
             number, end = number - 1, start
-    return found
+    return known
 
 
 def find(store: Path, number: int) -> Entry | None:
-    """Return the committed record of a number, None without one. Raises as `read`."""
+    """Return the committed record of a number; None if there is none. Raises as `read`."""
     with CommittedLog(store / log_file.NAME) as log:
         return next((entry for entry in log.entries() if entry.record.id == number), None)

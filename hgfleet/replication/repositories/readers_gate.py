@@ -1,9 +1,9 @@
 """Readers before changesets: a mirror shows no push under readers older than the push.
 
 The dynamic registry of the primary has a stamp, which each message of a push carries. A mirror
-whose registry has that stamp applies the push. Otherwise it asks the source for the stamp of now,
-and waits for the documents unless its registry is that one. Repositories that the inventory
-declares have their readers from there, and wait for nothing.
+whose registry has that stamp applies the push. Otherwise it asks the source for the present stamp,
+and waits for the documents unless its own registry has this stamp. Repositories that the inventory
+declares have their readers from there, and do not wait.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hgfleet.replication.repositories.registry_paths import RegistryPaths
 
 NONE: Final = "none"
-"""Stamp of a primary without a dynamic registry: no repository has readers in one."""
+"""Stamp of a primary without a dynamic registry, so no repository has readers there."""
 
 UNKNOWN: Final = ""
-"""Of a registry that cannot be read, or of a message that names no stamp."""
+"""Stamp of a registry that cannot be read, or of a message that names no stamp."""
 
 _DIGITS: Final = 16
 
@@ -45,18 +45,18 @@ def stamp_digits(sha256: str) -> str:
 
 def covers(here: str, needed: Iterable[str]) -> bool:
     """Decide whether the registry of a mirror has the readers of pushes, by their stamps."""
-    return all(one == NONE or (one != UNKNOWN and one == here) for one in needed)
+    return all(wanted == NONE or (wanted != UNKNOWN and wanted == here) for wanted in needed)
 
 
 class RegistryStamp:
-    """Stamp of a dynamic registry, computed when the file changes. Safe in threads."""
+    """Stamp of a dynamic registry, computed again when the file changes. Safe in threads."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._last: tuple[tuple[int, ...], str] | None = None
 
     def read(self) -> str:
-        """Return the stamp; UNKNOWN where the file cannot be read."""
+        """Return the stamp; UNKNOWN if the file cannot be read."""
         before, last = stamp_of(self._file), self._last
         if last is None or last[0] != before:
             try:
@@ -68,7 +68,7 @@ class RegistryStamp:
 
 
 class Source(Protocol):
-    """What the gate asks the primary for."""
+    """Requests of the gate to the primary."""
 
     def registry_stamp(self) -> str:
         """Return the stamp of the primary's registry; raises UnavailableError."""
@@ -85,9 +85,10 @@ class Gate:
         """Raise StaleReadersError unless the registry is at least as new as pushes that came.
 
         Raises MissingError while this mirror refuses the registry of the primary: no document
-        brings the readers, so the repository is parked, and its mirror serves the others.
+        brings the readers, so the repository is parked, and the mirror serves the others.
 
-        `needed` has their stamps. Without one, the source is asked: call it after they came.
+        `needed` has the stamps of the pushes. If a push has no stamp, the source is asked, so call
+        this after the pushes came.
         """
         if path in self._paths.read().declared or covers(self._here.read(), needed):
             return

@@ -1,4 +1,4 @@
-"""Repositories in service on the primary: the path of each identity, as the registry has it now."""
+"""Repositories in service on the primary: the present path of each identity, by the registry."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Served:
-    """The registry of this host, read anew when it changes. Safe in threads.
+    """The registry of this host, read again when it changes. Safe in threads.
 
-    An entry without an identity is one of a release before, or of the inventory while the dynamic
-    registry is damaged: its identity is that of the folder at its path.
+    An entry has no identity if an earlier release wrote it, or if the inventory declares it and the
+    dynamic registry is damaged. Then the folder at its path names the identity.
     """
 
     def __init__(self, settings: Settings, complain: Callable[[str], None]) -> None:
@@ -43,23 +43,23 @@ class Served:
         _, named, nameless = self._read()
         if not nameless:
             return named
-        # The registry wins where a folder has the identity of another entry.
-        found = {self.identity(path): path for path in nameless}
-        found.pop("", None)
-        return {**found, **named}
+        # If a folder has the identity of another entry, the registry wins.
+        unnamed = {self.identity(path): path for path in nameless}
+        unnamed.pop("", None)
+        return {**unnamed, **named}
 
     def path(self, identity: str) -> str | None:
-        """Return the path of a repository, None if it is not in service; raises RegistryError."""
+        """Return the path of a repository; None if it is not in service; raises RegistryError."""
         _, named, nameless = self._read()
-        found = named.get(identity)
-        if found is None and nameless and identity:
-            found = next((path for path in nameless if self.identity(path) == identity), None)
-        return found
+        current = named.get(identity)
+        if current is None and nameless and identity:
+            current = next((path for path in nameless if self.identity(path) == identity), None)
+        return current
 
     def place(self, identity: str) -> str | None:
-        """Return the path of a repository whose folder is there, None if it is not in service.
+        """Return the path of a repository after a check of its folder; None if not in service.
 
-        Raises RegistryError, TemporaryError where the folder is another repository.
+        Raises RegistryError, and TemporaryError if the folder is another repository.
         """
         path = self.path(identity)
         if path is not None and (problem := self.problem(path)):
@@ -67,32 +67,32 @@ class Served:
         return path
 
     def identity(self, path: str) -> str:
-        """Return the identity of a repository in service; "" where it has none yet."""
+        """Return the identity of a repository in service; "" if it has none yet."""
         named = self.registry().repositories[path].identity
         return named or of(self._root / path)
 
     def entry(self, identity: str, former: str) -> Repository | None:
         """Return the entry of a repository in service; raises RegistryError.
 
-        On a host whose registry names no identity yet, it is the entry at its former path.
+        On a host whose registry names no identity yet, return the entry at its former path.
         """
         registry, named, _ = self._read()
-        found = registry.repositories.get(named.get(identity, former))
-        return found if found is not None and found.identity in ("", identity) else None
+        entry = registry.repositories.get(named.get(identity, former))
+        return entry if entry is not None and entry.identity in ("", identity) else None
 
     def problem(self, path: str) -> str | None:
-        """Return why the folder at a path is not the repository of its entry, None if it is."""
+        """Return why the folder at a path is not the repository of its entry; None if it is."""
         entry = self.registry().repositories.get(path)
         if entry is None:
-            return f"{path}: no repository in service has this path any more"
+            return f"{path}: no repository in service has this path now"
         return identities.problem(self._root / path, entry.identity)
 
     def renamed(self) -> Mapping[str, str]:
-        """Return where the former paths of renamed repositories lead; raises RegistryError."""
+        """Return the new paths of renamed repositories by former path; raises RegistryError."""
         return self.registry().renamed
 
     def purged(self) -> Collection[str]:
-        """Return the identities of repositories that were deleted; raises RegistryError."""
+        """Return the identities of deleted repositories; raises RegistryError."""
         return user_repositories.load(self._dynamic).purged
 
     def _read(self) -> tuple[Registry, Mapping[str, str], tuple[str, ...]]:
@@ -101,7 +101,7 @@ class Served:
             if self._registry is not registry:
                 self._named = registry.paths()
                 self._nameless = tuple(
-                    path for path, one in registry.repositories.items() if not one.identity
+                    path for path, entry in registry.repositories.items() if not entry.identity
                 )
                 self._registry = registry
             return registry, self._named, self._nameless

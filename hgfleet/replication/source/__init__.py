@@ -1,1 +1,1 @@
-"""The source: what mirrors fetch from the primary beside the messages of pushes, both sides."""
+"""The source: data that mirrors fetch from the primary besides messages; server and client."""

@@ -1,6 +1,6 @@
-"""Answers of the source, on the primary: what mirrors fetch beside the messages of pushes.
+"""Answers of the source, on the primary: data that mirrors fetch besides messages of pushes.
 
-It reads repositories and writes nothing. A mirror gets repositories in service alone.
+It reads repositories and writes nothing. A mirror only gets repositories in service.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.source.requests import Request
 
 HEAVY: Final = 4
-"""Requests at a time that compute changegroups or states; others wait."""
+"""Most concurrent requests that compute changegroups or states; others wait."""
 
 PATIENCE_S: Final = 30.0
 """Seconds that such a request waits for its turn."""
@@ -48,7 +48,7 @@ BYTES: Final = "application/octet-stream"
 _PIECE: Final = 256 * 1024
 
 _HOST_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Of the process, and of no repository."""
+"""Errors that concern the process, not a repository."""
 
 
 class Pieces(Protocol):
@@ -57,7 +57,7 @@ class Pieces(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
 
     def close(self) -> None:
-        """End the answer, at its end or before."""
+        """End the answer, whether it is complete or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Source:
         self._ui: Any = None
 
     def answer(self, request: Request, body: bytes) -> Answer:
-        """Answer one request; raises RefusedError, also while the pieces are read."""
+        """Answer a request; raises RefusedError, also while the pieces are read."""
         try:
             return self._answer(request, body)
         except (TemporaryError, RegistryError, PushlogError) as error:
@@ -99,13 +99,13 @@ class Source:
         return self._of_repository(request, self._path(request), body)
 
     def _of_repository(self, request: Request, path: str, body: bytes) -> Answer:
-        """Answer from one repository; what is wrong with it is told as its own problem."""
+        """Answer from a repository; its errors are reported as its own problem."""
         place = self._settings.repositories / path
 
         def problem() -> str | None:
             if (wrong := self._served.problem(path)) or not request.identity:
                 return wrong
-            # The path may be that of another repository by now, also in the registry.
+            # By now another repository may have the path, also in the registry.
             if (found := identities.of(place)) != request.identity:
                 return (
                     f"{path}: got repository {found or '-'}, expected {request.identity}; ask again"
@@ -129,25 +129,25 @@ class Source:
     def _refuse_fenced(self, request: Request, place: Path, path: str) -> None:
         """Refuse the state of a fenced repository: the mirror that asks may have its lost pushes.
 
-        A mirror that makes the repository anew from this state deletes the last copy of them.
+        If the mirror replaced its repository by this state, the last copy of them would be deleted.
         """
         identity = request.identity or identities.of(place) or ""
         if repository_fences.find(self._settings.terms, identity) is not None:
             raise RefusedError(
                 503,
-                f"{path}: fenced, mirrors have a push that this host lost; operators: "
+                f"{path}: fenced, because mirrors have a push that this host lost; operators: "
                 "`hgfleet replication fences` on the primary, then ask again",
             )
 
     def _registry_now(self) -> bytes:
         stamp = self._registry_stamp.read()
         if stamp in (readers_gate.UNKNOWN, readers_gate.NONE):
-            # A registry that is lost or cannot be read is told apart from none.
+            # This raises if the registry is lost or cannot be read, but not if there is none.
             user_repositories.load(self._settings.dynamic)
         return json.dumps({"stamp": stamp}).encode("ascii")
 
     def _path(self, request: Request) -> str:
-        """Return where the repository of a request is now; raises RefusedError."""
+        """Return the present path of the repository of a request; raises RefusedError."""
         path, named = request.path, request.identity or request.path
         if request.identity:
             path = self._served.path(request.identity) or ""
@@ -156,7 +156,7 @@ class Source:
                 raise RefusedError(410, f"{named}: the repository was deleted")
             raise RefusedError(404, f"{named}: no such repository is in service")
         if not (self._settings.repositories / path / ".hg/store").is_dir():
-            raise RefusedError(500, f"{path}: registered, and not on the disk yet; try again")
+            raise RefusedError(500, f"{path}: registered, but not on the disk yet; try again")
         return path
 
     def _positions(self) -> Iterator[bytes]:
@@ -169,16 +169,16 @@ class Source:
             tip = log_file.tip(_log(self._settings.repositories / path))
             problem = self._served.problem(path)
             if tip.repository not in ("", identity):
-                problem = f"{path}: its push log is that of repository {tip.repository}"
+                problem = f"{path}: its push log belongs to repository {tip.repository}"
         except (PushlogError, OSError) as error:
             tip, problem = log_file.Tip(), f"{path}: {error}"
         if problem:
             self._complain(problem)
-            # The numbers are for mirrors of the release before: nothing is missing there.
-            found = {"id": 0, "hash": FIRST, "repository": "", "problem": problem[:500]}
+            # These numbers tell mirrors of the previous release that nothing is missing.
+            known = {"id": 0, "hash": FIRST, "repository": "", "problem": problem[:500]}
         else:
-            found = {"id": tip.id, "hash": tip.hash, "repository": tip.repository}
-        return {"identity": identity, "path": path, **found}
+            known = {"id": tip.id, "hash": tip.hash, "repository": tip.repository}
+        return {"identity": identity, "path": path, **known}
 
     def _state(self, request: Request, place: Path) -> Iterator[bytes]:
         state = snapshot.read(place, lambda: self._open(place))
@@ -187,12 +187,12 @@ class Source:
     def _document(self, request: Request) -> Answer:
         name = request.name
         if not name:
-            # Before the list is made: a change that comes meanwhile has another stamp.
+            # Read before the list is made, so that a change during this time has another stamp.
             stamp = self._documents.stamp()
             is_known = stamp != "" and stamp == request.known
-            found = [] if is_known else self._documents.all()
+            listed = [] if is_known else self._documents.all()
             first = documents.stamp_line(stamp) + b"\n"
-            lines = itertools.chain((first,), (one.line() + b"\n" for one in found))
+            lines = itertools.chain((first,), (document.line() + b"\n" for document in listed))
             return Answer(JSON_LINES, _in_pieces(lines))
         opened = self._documents.open(name)
         if opened is None:
@@ -212,7 +212,7 @@ class Source:
 
         if self._ui is None:
             self._ui = changesets.new_ui(self._settings.hgrc)
-            # Modules and settings stay; `_end_turn` looks at what requests have made alone.
+            # Modules and settings stay, so `_end_turn` only checks objects that requests made.
             gc.freeze()
         try:
             return changesets.open_repository(self._ui.copy(), place)
@@ -223,26 +223,26 @@ class Source:
     def _in_turn(
         self, path: str, make: Callable[[], Iterator[bytes]], problem: Callable[[], str | None]
     ) -> Pieces:
-        """Begin a request that takes processor time when it is its turn; errors come before."""
+        """Begin a request that takes processor time when it is its turn; raises early errors."""
         if not self._heavy.acquire(timeout=PATIENCE_S):
             raise RefusedError(
-                503, f"{HEAVY} other requests have been at work for {PATIENCE_S:.0f} s; try again"
+                503, f"{HEAVY} other requests have been running for {PATIENCE_S:.0f} s; try again"
             )
         return _Checked(make, problem, path, self._end_turn)
 
     def _end_turn(self) -> None:
         self._heavy.release()
-        # A repository is a cycle of objects, and the store that it has pinned is kept by a storage
-        # upgrade until it is gone.
+        # A repository is a cycle of objects, and until it is collected, a storage upgrade has to
+        # keep the store that it pinned.
         gc.collect()
 
 
 class _Checked:
     """Pieces of an answer from the repository at a path.
 
-    It is made with its first piece, which is read before the folder's identity is compared: the
-    files are open then, and a folder that comes to the path later is not read. Errors other than
-    those of the host are the repository's own. `over` ends the turn of the request.
+    The answer is made with its first piece, which is read before the folder's identity is compared:
+    then the files are open, and a folder that comes to the path later is not read. All errors
+    except the host's errors concern the repository. `over` ends the turn of the request.
     """
 
     def __init__(
@@ -290,19 +290,19 @@ def _begun(make: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
 
 
 def _refusal(path: str, error: Exception) -> RefusedError:
-    """Return the answer to an error while a repository is read."""
+    """Return the answer after an error while a repository is read."""
     if isinstance(error, OSError):
         status = 503 if error.errno in _HOST_ERRORS else 500
         return RefusedError(status, f"{path}: {error.filename}: {error.strerror}")
     if isinstance(error, HgfleetError):
         return RefusedError(500, f"{path}: {error}")
-    # Core's errors about a damaged store are of any class.
+    # Mercurial's errors about a damaged store may have any class.
     traceback.print_exception(error)
     return RefusedError(500, f"{path}: it cannot be read: {type(error).__name__}: {error}")
 
 
 def lines_after(log: Path, after: int) -> Iterator[bytes]:
-    """Yield the lines of a push log behind a record, each with its line feed.
+    """Yield the lines of a push log after a record, each with its line feed.
 
     Records are numbered from 1 without gaps, so line N has record N.
     """

@@ -1,4 +1,4 @@
-"""Changesets of a repository as a compressed changegroup, which messages and the source have."""
+"""Changesets of a repository as a compressed changegroup, for messages and for the source."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ COMPRESSION: Final = b"GZ"
 """Mercurial's name of zlib."""
 
 LEVEL: Final = 1
-"""Of zlib: hosts are near each other, and higher levels cost more processor time than network."""
+"""Level of zlib: hosts are near each other, so processor time costs more than the network."""
 
 PIECE: Final = 64 * 1024
 """Bytes of uncompressed data between two answers of the compressor."""
 
 _KEPT: Final = b"pinned_store"
-"""A reader keeps the store that it opened while a storage upgrade exchanges it."""
+"""Extension with which a reader keeps the store that it opened during a storage upgrade."""
 
 _opening: Final = threading.Lock()
 
 
 def new_ui(hgrc: Path) -> Any:
-    """Return a ui with a host's configuration, of whose extensions those of readers alone load.
+    """Return a ui with a host's configuration, with only the extension for readers.
 
-    Hooks and rules concern sessions of users, and this process reads for other hosts.
+    Hooks and rules concern sessions of users, but this process reads for other hosts.
     """
-    # The configuration's own code: a ui that loads reads files of the account and of the system.
+    # Not `ui.load()`, which would also read files of the account and of the system.
     ui = ui_module.ui()
     repository_settings.skip(ui)
     if hgrc.exists():
@@ -51,7 +51,7 @@ def new_ui(hgrc: Path) -> Any:
     for section, name, value in (
         (b"ui", b"interactive", b"no"),
         (b"ui", b"quiet", b"yes"),
-        # Core warns of the markers in a repository, and takes none in, without it.
+        # Otherwise Mercurial warns of the markers in a repository, and accepts none.
         (b"experimental", b"evolution", b"all"),
     ):
         ui.setconfig(section, name, value, b"hgfleet")
@@ -59,15 +59,15 @@ def new_ui(hgrc: Path) -> Any:
 
 
 def open_repository(ui: Any, path: Path) -> Any:
-    """Open a repository with all its changesets, hidden ones included."""
-    # Extensions are loaded with the first repository, into variables of core's modules.
+    """Open a repository with all its changesets, hidden changesets included."""
+    # Extensions are loaded with the first repository, into variables of Mercurial's modules.
     with _opening:
         extensions.loadall(ui)
         return factory.repository(ui, os.fsencode(path)).unfiltered()
 
 
 def revisions(whole: Any, selection: Selection) -> tuple[list[int], list[int]]:
-    """Return the revisions of a selection, in order, and the heads of those that the mirror has.
+    """Return the revisions of a selection, in order, and the heads of the mirror's revisions.
 
     Hidden and secret changesets count: a mirror is a whole copy, and they are hidden and secret
     there as well. Raises RefusedError for changesets that the repository does not have.
@@ -84,31 +84,31 @@ def revisions(whole: Any, selection: Selection) -> tuple[list[int], list[int]]:
 
 def _known(whole: Any, nodes: Iterable[str]) -> list[int]:
     index = whole.changelog.index
-    found = []
+    numbers = []
     for node in nodes:
         number = index.get_rev(bytes.fromhex(node))
         if number is None:
             raise RefusedError(
-                404, f"changeset {node} is not in the repository any more; resync the repository"
+                404, f"changeset {node} is no longer in the repository; resync the repository"
             )
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def stream(whole: Any, selection: Selection, level: int = LEVEL) -> Iterator[bytes]:
     """Yield the pieces of a compressed changegroup; raises RefusedError before the first."""
     made = _compressed(_pieces(whole, selection), level)
-    # Computed before the return, so early errors are told.
+    # The first piece is computed before the return, so that early errors are raised here.
     return itertools.chain((next(made),), made)
 
 
 def add(repo: Any, tr: Any, data: BinaryIO) -> None:
     """Add the changesets of a compressed changegroup to a repository; their phase is draft.
 
-    Raises what Mercurial raises.
+    Raises the errors of Mercurial.
     """
     unpacker = changegroup.getunbundler(VERSION, data, COMPRESSION)
-    # "pull": a push would have the repository's own setting decide about phases.
+    # "pull": with "push" the repository's own setting would decide about phases.
     unpacker.apply(repo, tr, b"pull", b"replication", targetphase=phases.draft)
 
 
@@ -120,11 +120,10 @@ def _pieces(whole: Any, selection: Selection) -> Iterator[bytes]:
     if any(number in common for number in numbers):
         raise RefusedError(
             404,
-            "the changesets of the push have others between them, which came later; resync the "
-            "repository",
+            "the changesets of the push have later changesets between them; resync the repository",
         )
     packer = changegroup.getbundler(VERSION, whole)
-    # The fast way takes each revision of a file from its file: right for the whole repository only.
+    # The fast way takes all revisions of each file, which is only right for the whole repository.
     made: Iterator[bytes] = packer.generate(
         common, [log.node(number) for number in numbers], len(numbers) == len(log), b"replication"
     )

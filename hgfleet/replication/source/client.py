@@ -1,9 +1,9 @@
-"""Client of the source: what a mirror fetches from the primary, with bounds on time and size.
+"""Client of the source: requests of a mirror to the primary, with limits on time and size.
 
-Answers are those of another host: each is checked before it is used. Errors of the network and
-refusals of the source are UnavailableError with its sentence, those about one repository
-RepositoryError: then the source is there, and has answers about others. A repository or changesets
-that it does not have are GoneError.
+Answers come from another host, so each is checked before it is used. Errors of the network and
+refusals of the source raise UnavailableError with its sentence. A refusal about a repository raises
+RepositoryError: then the source is there, and answers about other repositories. If the source does
+not have a repository or changesets, this raises GoneError.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 
 CONNECT_S: Final = 5.0
 SILENT_S: Final = 60.0
-"""Seconds without a byte: a large changegroup may take that long until its first one."""
+"""Seconds without a byte: a large changegroup may take that long until its first byte."""
 
 MOST_CHANGESETS: Final = 64 * 2**30
 """Bytes of a compressed changegroup."""
 MOST_STATE: Final = 256 * 2**20
 MOST_DOCUMENT: Final = 16 * 2**30
 MOST_LISTED: Final = 1_000_000
-"""Repositories, or documents."""
+"""Most repositories, or documents, in a list."""
 
 FORMER_S: Final = 60.0
-"""Seconds for which a source of the release before is asked by the paths that it has listed."""
+"""Seconds for which the paths that a source of the previous release listed are used."""
 
 IN_MEMORY: Final = 8 * 2**20
-"""Bytes of a changegroup up to which it is kept in memory, and not in a file."""
+"""Bytes up to which a changegroup is kept in memory, not in a file."""
 
 _PIECE: Final = 256 * 1024
 _LONGEST: Final = 2000
-"""Bytes of a sentence."""
+"""Most bytes of a sentence."""
 _LONGEST_ENTRY: Final = 8192
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -66,22 +66,22 @@ _State = TypeVar("_State", "Digests", "State")
 
 
 class GoneError(HgfleetError):
-    """The source does not have these changesets, or this repository, any more."""
+    """The source no longer has these changesets, or this repository."""
 
 
 class RepositoryError(UnavailableError):
-    """The source cannot read this repository now; it has answers about others."""
+    """The source cannot read this repository now, but answers about others."""
 
 
 class _FormerSourceError(UnavailableError):
-    """The source is one of the release before: it does not know repositories by identity."""
+    """The source has the previous release, which does not know repositories by identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """The end of the push log of a repository on the primary; id 0 before its first record.
 
-    `problem` says why the primary cannot read it, and there are no numbers then.
+    `problem` says why the primary cannot read it; then there are no numbers.
     """
 
     identity: str
@@ -92,7 +92,7 @@ class Position:
 
 
 class SourceClient:
-    """Requests to the source, each with a connection of its own; for several threads."""
+    """Requests to the source, each with a separate connection; for several threads."""
 
     def __init__(self, settings: Settings) -> None:
         parts = urlsplit(settings.source)
@@ -102,7 +102,7 @@ class SourceClient:
             )
         self._host, self._port = parts.hostname, parts.port or 443
         self._certificates = Certificates(settings, ssl.Purpose.SERVER_AUTH)
-        # Paths by identity on a source of the release before, and until when they are used.
+        # Paths by identity on a source of the previous release, and until when they are used.
         self._former: dict[str, str] = {}
         self._former_until = 0.0
 
@@ -112,7 +112,7 @@ class SourceClient:
             for number, line in enumerate(_lines(answer, _LONGEST_ENTRY)):
                 if number >= MOST_LISTED:
                     raise UnavailableError(f"the source lists more than {MOST_LISTED} repositories")
-                # A source of the release before lists repositories without a push by path alone.
+                # A source of the previous release lists repositories without a push only by path.
                 if (position := _position(line)) is not None:
                     yield position
 
@@ -120,14 +120,14 @@ class SourceClient:
         """Return the stamp of the primary's dynamic registry; raises UnavailableError."""
         try:
             with self._answer("GET", "/v1/registry") as answer:
-                found: str = _json(answer, _stamp)
+                stamp: str = _json(answer, _stamp)
         except GoneError as error:
-            # A primary of an earlier release has no such address, and is updated soon.
+            # A primary of an earlier release has no such address, but is updated soon.
             raise UnavailableError(str(error)) from error
-        return found
+        return stamp
 
     def log_after(self, identity: str, after: int) -> Iterator[bytes]:
-        """Yield the lines of a push log behind a record, without their line feeds."""
+        """Yield the lines of a push log after a record, without their line feeds."""
         with self._of("GET", "/v1/log", identity, {"after": str(after)}) as answer:
             yield from _lines(answer, MAX_LINE)
 
@@ -149,19 +149,19 @@ class SourceClient:
     def digests(self, identity: str) -> Digests:
         """Return digests of the state of a repository after its last record."""
         with self._of("GET", "/v1/state", identity) as answer:
-            found: Digests = _json(answer, snapshot.digests_from_json)
-        return _own(found, identity)
+            digests: Digests = _json(answer, snapshot.digests_from_json)
+        return _own(digests, identity)
 
     def state(self, identity: str) -> State:
         """Return the state of a repository after its last record."""
         with self._of("GET", "/v1/state", identity, {"full": "1"}) as answer:
-            found: State = _json(answer, snapshot.from_json)
-        return _own(found, identity)
+            state: State = _json(answer, snapshot.from_json)
+        return _own(state, identity)
 
     def documents(self, known: str = "") -> tuple[str, tuple[Document, ...] | None]:
-        """Return the stamp of the list of documents, and the list, None where `known` is its stamp.
+        """Return the stamp of the list of documents, and the list; None if `known` is its stamp.
 
-        A list without a stamp is one that is changing.
+        A list without a stamp is being changed.
         """
         with self._answer("GET", "/v1/documents", {"known": known}) as answer:
             lines = _lines(answer, _LONGEST_ENTRY)
@@ -169,15 +169,15 @@ class SourceClient:
                 stamp = parse_stamp(next(lines, b""))
             except ValueError as error:
                 raise UnavailableError(f"the source sent {error}") from error
-            found: list[Document] = []
+            listed: list[Document] = []
             for line in lines:
-                if len(found) >= MOST_LISTED:
+                if len(listed) >= MOST_LISTED:
                     raise UnavailableError(f"the source lists more than {MOST_LISTED} documents")
                 try:
-                    found.append(parse_line(line))
+                    listed.append(parse_line(line))
                 except ValueError as error:
                     raise UnavailableError(f"the source lists {error}") from error
-            return stamp, None if stamp and stamp == known else tuple(found)
+            return stamp, None if stamp and stamp == known else tuple(listed)
 
     def document(self, name: str, file: IO[bytes], most: int = MOST_DOCUMENT) -> None:
         """Write the bytes of a document to a file; the caller compares the digest."""
@@ -193,7 +193,7 @@ class SourceClient:
         more: Mapping[str, str] = MappingProxyType({}),
         body: bytes = b"",
     ) -> Iterator[_Answer]:
-        """Send a request about a repository; a source of the release before is asked by path."""
+        """Send a request about a repository, by path to a source of the previous release."""
         if not is_identity(identity):
             raise RepositoryError(f"got {identity!r:.80}, expected the identity of a repository")
         former = self._former if time.monotonic() < self._former_until else {}
@@ -205,7 +205,7 @@ class SourceClient:
             except _FormerSourceError:
                 pass
         if identity not in former:
-            self._former = former = {one.identity: one.path for one in self.repositories()}
+            self._former = former = {known.identity: known.path for known in self.repositories()}
             self._former_until = time.monotonic() + FORMER_S
         if identity not in former:
             raise GoneError(f"{identity}: the source lists no such repository")
@@ -213,7 +213,7 @@ class SourceClient:
             with self._answer(method, target, {"path": former[identity], **more}, body) as answer:
                 yield answer
         except HgfleetError:
-            # Another repository may have this path now, and the primary another release.
+            # By now another repository may have this path, or the primary another release.
             self._former_until = 0.0
             raise
 
@@ -225,7 +225,7 @@ class SourceClient:
         query: Mapping[str, str] = MappingProxyType({}),
         body: bytes = b"",
     ) -> Iterator[_Answer]:
-        """Send a request; yields its answer, and ends the connection."""
+        """Send a request, yield its answer, and end the connection."""
         connection = http.client.HTTPSConnection(
             self._host, self._port, timeout=CONNECT_S, context=self.read_certificates()
         )
@@ -249,7 +249,7 @@ class SourceClient:
             connection.close()
 
     def read_certificates(self) -> ssl.SSLContext:
-        """Read the certificates, anew where the role `base` renewed them.
+        """Read the certificates, again if the role `base` renewed them.
 
         Raises ConfigurationError.
         """
@@ -272,7 +272,7 @@ class _Answer:
         self._answer, self._where, self._error = answer, where, error
 
     def read(self, size: int) -> bytes:
-        """Read up to so many bytes, none at the end."""
+        """Read up to so many bytes; none at the end."""
         try:
             return self._answer.read(size)
         except http.client.HTTPException as error:
@@ -302,7 +302,7 @@ def _refusal(
 def _lines(answer: _Answer, longest: int) -> Iterator[bytes]:
     """Yield the lines of an answer without their line feeds. Raises UnavailableError.
 
-    HTTPResponse.readline takes an answer that ended early for one that ended.
+    HTTPResponse.readline is not used: it takes an answer that ended early for complete.
     """
     rest = bytearray()
     while piece := answer.read(_PIECE):
@@ -336,11 +336,11 @@ def _json(answer: _Answer, parse: Callable[[Any], Any]) -> Any:
         raise answer.error(f"sent something else ({error})") from error
 
 
-def _own(found: _State, identity: str) -> _State:
-    """Check that a state, if it has a record, is that of the repository that was asked for."""
-    if found.repository not in ("", identity):
-        raise RepositoryError(f"the source sent the state of {found.repository} for {identity}")
-    return found
+def _own(state: _State, identity: str) -> _State:
+    """Check that a state, if it has a record, belongs to the requested repository."""
+    if state.repository not in ("", identity):
+        raise RepositoryError(f"the source sent the state of {state.repository} for {identity}")
+    return state
 
 
 def _stamp(data: Any) -> str:
@@ -353,22 +353,22 @@ def _position(line: bytes) -> Position | None:
     """Read a line of the list; None for a repository that has no identity yet."""
     try:
         data = json.loads(line)
-        # A source of the release before knows the identity of push logs alone.
+        # A source of the previous release only knows the identity in a push log.
         identity = data["identity"] if "identity" in data else data["repository"]
-        found = Position(
+        position = Position(
             *(identity, data["path"], data["id"], data["hash"]), data.get("problem", "")[:_LONGEST]
         )
         right = (
             (is_identity(identity) or identity == "")
-            and isinstance(found.path, str)
-            and not path_problem(found.path)
-            and type(found.id) is int
-            and found.id >= 0
-            and _HASH.fullmatch(found.hash)
-            and isinstance(found.problem, str)
+            and isinstance(position.path, str)
+            and not path_problem(position.path)
+            and type(position.id) is int
+            and position.id >= 0
+            and _HASH.fullmatch(position.hash)
+            and isinstance(position.problem, str)
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnavailableError(f"the source lists {line!r:.200} as a repository") from error
     if not right:
         raise UnavailableError(f"the source lists {line!r:.200} as a repository")
-    return found if identity else None
+    return position if identity else None

@@ -3,30 +3,31 @@
 | request | answer |
 | --- | --- |
 | `GET /v1/repositories` | a JSON line for each: identity, path, id, hash; or a problem |
-| `GET /v1/log?repository=I&after=ID` | the lines of its push log behind that record |
+| `GET /v1/log?repository=I&after=ID` | the lines of its push log after that record |
 | `GET /v1/state?repository=I` | digests of its state after its last record; `&full=1`: the state |
 | `POST /v1/changesets?repository=I` | a changegroup of version 03, compressed with zlib |
 | `GET /v1/registry` | `{"stamp": STAMP}`: which dynamic registry the primary has now |
-| `GET /v1/documents?known=STAMP` | a stamp; if it is another one, a JSON line for each document |
+| `GET /v1/documents?known=STAMP` | a stamp; if it differs, also a JSON line for each document |
 | `GET /v1/documents/NAME` | the bytes of a document |
 
-The body of a request for changesets is `{"nodes": [...]}`, for these changesets alone, or
-`{"heads": [...], "common": [...]}`, for the ancestors of heads that are no ancestors of common.
+The body of a request for changesets is `{"nodes": [...]}`, for exactly these changesets, or
+`{"heads": [...], "common": [...]}`, for the ancestors of heads that are not ancestors of common.
 
-I is the identity of a repository; its path is that of the registry at this moment. A refusal is a
-sentence with a status:
+I is the identity of a repository; the registry has its path at this moment. A refusal is a sentence
+with a status:
 
 | status | means |
 | --- | --- |
 | 400, 405, 413 | the request makes no sense |
 | 403 | the client is no mirror |
-| 404 | no repository in service has this identity, it has not these changesets; no such document |
+| 404 | no repository in service has this identity, or these changesets; no such document |
 | 410 | the repository was deleted for good |
 | 500 | this repository cannot be read now: its log or store is damaged, or it is being moved |
-| 503 | the host has no answer now, about any repository: try again |
+| 503 | the host has no answer about any repository now: try again |
 
-Mirrors of the release before name a repository by `path=P`. A deploy and a rollback change mirrors
-before the primary, so they are answered: from the repository that is at the path now.
+Mirrors of the previous release name a repository by `path=P`. A deploy and a rollback change
+mirrors before the primary, so these mirrors get an answer, from the repository that is at the path
+now.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from hgfleet.core.names import path_problem
 
 PREFIX: Final = "/v1/"
 MAX_BODY: Final = 64 * 1024 * 1024
-"""Bytes; a million nodes have 43 MB."""
+"""Most bytes of a body; a million nodes have 43 MB."""
 
 MAX_ID: Final = 2**53
 MAX_NAME: Final = 512
-"""Characters of a document's name."""
+"""Most characters of a document's name."""
 
 _NODE: Final = re.compile(r"[0-9a-f]{40}")
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
@@ -66,11 +67,10 @@ class RefusedError(HgfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; `what` is the first word of its address.
+    """A request; `what` is the first word of its address.
 
-    `identity` is that of a repository, `path` the path that a mirror of the release before names
-    in its place, `name` that of a document, `known` the stamp of a list that the mirror has; empty
-    where the request has none.
+    `identity` names a repository, `path` does so in a request of the previous release, `name` names
+    a document, `known` is the stamp of the mirror's list; each is empty if the request has none.
     """
 
     what: str
@@ -84,7 +84,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Changesets that a mirror asks for: `nodes` alone, or what `heads` have beyond `common`."""
+    """Changesets that a mirror requests: `nodes`, or ancestors of `heads` beyond `common`."""
 
     nodes: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def parse(method: str, target: str) -> Request:
         if problem := path_problem(path):
             raise RefusedError(400, f"path: got {path!r:.80}, expected {problem}")
     elif path or not is_identity(identity):
-        raise RefusedError(400, f"repository: got {identity!r:.80}, expected its identity alone")
+        raise RefusedError(400, f"repository: got {identity!r:.80}, expected only its identity")
     return Request(
         *(what, identity, path),
         after=_number(fields.get("after", "0")),
@@ -166,9 +166,9 @@ def parse_selection(body: bytes) -> Selection:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(400, "got a body that is no JSON") from error
+        raise RefusedError(400, "got a body that is not JSON") from error
     if not isinstance(data, dict):
-        raise RefusedError(400, "got a body that is no JSON object")
+        raise RefusedError(400, "got a body that is not a JSON object")
     if data.keys() == {"nodes"} and data["nodes"]:
         return Selection(nodes=_nodes("nodes", data["nodes"]))
     if data.keys() == {"heads", "common"} and data["heads"]:

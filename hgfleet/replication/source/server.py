@@ -1,7 +1,7 @@
 """HTTPS server of the source: mutual TLS with the certificates of the site's hosts.
 
-A client is the host whose name its certificate has; hosts other than the mirrors of the settings
-are refused. Each request is one line in the journal:
+A client is the host that its certificate names; only the mirrors of the settings are accepted. Each
+request is a line in the journal:
 
     event=source client=hgweb1 request=/v1/log?path=a/b&after=3 status=200 bytes=512 duration_s=0.1
 """
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from hgfleet.replication.source.answers import Answer
 
 MOST_CONNECTIONS: Final = 64
-"""At a time; each has a thread, and a mirror uses a few."""
+"""Most connections at the same time; each has a thread, and a mirror uses a few."""
 
 HANDSHAKE_S: Final = 5.0
 IDLE_S: Final = 30.0
 """Seconds without a byte in either direction after which a connection ends."""
 
 LONGEST_S: Final = 3600.0
-"""Seconds of one answer, for a mirror that reads a byte now and then."""
+"""Most seconds of an answer, for a mirror that reads a byte now and then."""
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
     """Return the DNS names in a verified certificate, as `SSLSocket.getpeercert` has it."""
-    found = (certificate or {}).get("subjectAltName", ())
-    return frozenset(value for kind, value in found if kind == "DNS")
+    names = (certificate or {}).get("subjectAltName", ())
+    return frozenset(value for kind, value in names if kind == "DNS")
 
 
 def client_of(certificate: Mapping[str, Any] | None, mirrors: Collection[str]) -> str:
@@ -72,7 +72,7 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.source = Source(settings, self.complain)
         self.settings, self.log = settings, log
         self.certificates = Certificates(settings, ssl.Purpose.CLIENT_AUTH)
-        # A wrong certificate ends the program at its start, and not its first connection.
+        # A wrong certificate ends the program at its start, not at its first connection.
         self.certificates.context()
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         if ":" in address[0]:
@@ -80,17 +80,17 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(address, Handler)
 
     def complain(self, sentence: str) -> None:
-        """Log what is wrong with a repository or the registry."""
+        """Log a problem of a repository or the registry."""
         self.log(logfmt.line("source-problem", error=sentence))
 
     def server_bind(self) -> None:
-        """Bind to IPv6 and IPv4 alike where the address is the IPv6 one of all hosts."""
+        """Bind to IPv6 and to IPv4 if the address is an IPv6 address."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection a thread, or end it where there are too many."""
+        """Give a connection a thread, or end it if there are too many."""
         if not self._places.acquire(blocking=False):
             self.log(logfmt.line("source-busy", connections=MOST_CONNECTIONS))
             self.shutdown_request(request)
@@ -98,7 +98,7 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection: the handshake is the thread's, so that it delays no other."""
+        """Serve a connection: the handshake is done in the thread, so that it delays no other."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -111,7 +111,7 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             super().finish_request(secure, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Log a connection that ended early; a traceback is for defects alone."""
+        """Log a connection that ended early; print a traceback only for defects."""
         problem = sys.exc_info()[1]
         if isinstance(problem, OSError):
             self.log(logfmt.line("source-connection", client=client_address[0], error=problem))
@@ -121,7 +121,7 @@ class SourceServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """A connection."""
 
     connection: ssl.SSLSocket
 
@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         status, sent, client, problem = 200, 0, None, None
         self._begun = False
         try:
-            # An unread body would be taken for the next request.
+            # An unread body would be parsed as the next request.
             body = self._body()
             client = client_of(self.connection.getpeercert(), self.server.settings.mirrors)
             answer = self.server.source.answer(parse(self.command, self.path), body)
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(text))
 
     def _send(self, answer: Answer, until: float) -> int:
-        """Send an answer in chunks; one that fails ends without the last chunk."""
+        """Send an answer in chunks; if it fails, the last chunk is not sent."""
         sent = 0
         with contextlib.closing(answer.pieces):
             self._begun = True
@@ -200,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, error: RefusedError) -> None:
         if self._begun:
-            # The mirror sees an answer that is not complete.
+            # The mirror sees that the answer is not complete.
             self.close_connection = True
             return
         body = f"{error}\n".encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The terms of primaries in the stream of the brokers: read the last one, and add the next."""
+"""The terms of primaries in the stream of the brokers: read the last term, add the next."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from hgfleet.replication.terms.host_terms import Term
 
 WRONG_LAST_SEQUENCE: Final = 10071
-"""The broker's code for another last message than expected (nats-server's errors.json)."""
+"""The broker's code for an unexpected last message (nats-server's errors.json)."""
 
 
 class Last(NamedTuple):
-    """The last term, None without one, and its number in the stream."""
+    """The last term, None if there is none, and its number in the stream."""
 
     term: Term | None
     sequence: int
 
 
 class MalformedError(HgfleetError):
-    """The stream has something else than a term."""
+    """The last message of the stream is not a term."""
 
 
 class ClaimedError(TemporaryError):
-    """Another host has added a term in the same moment."""
+    """Another host has added a term at the same moment."""
 
 
 async def last(api: JetStreamContext) -> Last:
@@ -46,15 +46,15 @@ async def last(api: JetStreamContext) -> Last:
         return Last(host_terms.decode(found.data or b""), found.seq or 0)
     except ValueError as error:
         raise MalformedError(
-            f"the last message of the stream {messages.EPOCHS} is no term ({error}); a newer "
-            "release wrote it, or an operator: update this host, or delete that message"
+            f"the last message of the stream {messages.EPOCHS} is not a term ({error}); a newer "
+            "release or an operator wrote it: update this host, or delete that message"
         ) from error
 
 
 async def add(api: JetStreamContext, term: Term, after: int) -> int:
-    """Add a term behind the message `after` alone; return its number.
+    """Add a term directly after the message `after`; return its number.
 
-    Raises ClaimedError if there is another one behind it, and the errors of nats-py.
+    Raises ClaimedError if another message follows `after`, and the errors of nats-py.
     """
     try:
         ack = await api.publish(
@@ -66,7 +66,7 @@ async def add(api: JetStreamContext, term: Term, after: int) -> int:
     except nats.js.errors.APIError as error:
         if error.err_code == WRONG_LAST_SEQUENCE:
             raise ClaimedError(
-                "another host has begun a term in the same moment; run the command again"
+                "another host has begun a term at the same moment; run the command again"
             ) from error
         raise
     return ack.seq

@@ -1,8 +1,8 @@
-"""Pushes that operators gave up: the brokers have them, and this primary's logs shall not.
+"""Pushes that operators gave up: the brokers have them, but this primary's logs will not.
 
-`given-up.json` in the folder of the term names each one by identity, number and hash. The relay
-publishes a log without a push of the brokers only where the push is in this file; without it,
-the repository is fenced. A push that is given up is never acknowledged as visible again.
+`given-up.json` in the folder of the term names each push by identity, number and hash. If a push of
+the brokers is missing in a log, the relay publishes the log only if the push is in this file;
+otherwise the repository is fenced. A push that was given up is never acknowledged as visible again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 FILE: Final = "given-up.json"
 
 NONE: Final = 0
-"""The epoch of a host without the file."""
+"""Epoch of a host without the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
     """Pushes by identity, as (number, hash), and the epoch whose beginning wrote the file.
 
-    A term that a release before began has no file: pushes of earlier terms that brokers have beyond
-    a log were given up then. `former` is the last epoch of such a release, until the relay has
-    named those pushes (`former_terms.py`); a later epoch whose beginning gave up a single push does
-    not end the rule for the others.
+    A term that an earlier release began has no file: pushes of earlier terms that brokers have
+    beyond a log were given up then. `former` is the last epoch of such a release, until the relay
+    has named those pushes (`former_terms.py`). If a later epoch gives up a single push, the rule
+    still holds for the others.
     """
 
     epoch: int = NONE
@@ -50,28 +50,28 @@ class GivenUp:
         return epoch < self._former(current)
 
     def _former(self, current: int) -> int:
-        """Return the last epoch that a release before began; `current` is the host's."""
+        """Return the last epoch that an earlier release began; `current` is the host's epoch."""
         return current if self.epoch < current else self.former
 
     def is_settled(self, current: int) -> bool:
-        """Whether each push that was given up is named, as no release before began a term."""
+        """Whether each push that was given up is named, as no earlier release began a term."""
         return self._former(current) <= term.FIRST
 
     def begun(self, epoch: int, current: int) -> GivenUp:
-        """Return the same pushes at the beginning of the epoch that follows the current one."""
+        """Return the same pushes at the beginning of the epoch after the current epoch."""
         return GivenUp(max(epoch, self.epoch), self.pushes, self._former(current))
 
     def names(self, identity: str, number: int, hash_: str) -> bool:
-        """Whether an operator named a push; a hash that is unknown on one side agrees."""
+        """Whether an operator named a push; if either hash is unknown, the hashes agree."""
         known = self.pushes.get(identity, frozenset())
         return any(n == number and (h == hash_ or "" in (h, hash_)) for n, h in known)
 
     def adding(self, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> GivenUp:
-        """Return the pushes with further ones, at the beginning of an epoch."""
-        found = {identity: set(known) for identity, known in self.pushes.items()}
+        """Return the pushes with further pushes, at the beginning of an epoch."""
+        merged = {identity: set(known) for identity, known in self.pushes.items()}
         for identity, number, hash_ in pushes:
-            found.setdefault(identity, set()).add((number, hash_))
-        made = {identity: frozenset(known) for identity, known in found.items()}
+            merged.setdefault(identity, set()).add((number, hash_))
+        made = {identity: frozenset(known) for identity, known in merged.items()}
         return GivenUp(max(epoch, self.epoch), made, self.former)
 
     def text(self) -> str:
@@ -85,7 +85,7 @@ def parse(text: bytes) -> GivenUp:
     """Read the content of the file; raises ValueError."""
     try:
         data = json.loads(text)
-        # A file of the release before has no `former`.
+        # A file of the previous release has no `former`.
         epoch, former = data["epoch"], data.get("former", NONE)
         pushes = {
             identity: frozenset((number, hash_) for number, hash_ in known)
@@ -93,9 +93,9 @@ def parse(text: bytes) -> GivenUp:
         }
     except (RecursionError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"expected an epoch and pushes ({error!r})") from error
-    are_epochs = all(type(one) is int and 0 <= one <= term.HIGHEST for one in (epoch, former))
+    are_epochs = all(type(n) is int and 0 <= n <= term.HIGHEST for n in (epoch, former))
     is_right = are_epochs and all(map(is_identity, pushes))
-    named = [one for known in pushes.values() for one in known]
+    named = [push for known in pushes.values() for push in known]
     if not is_right or not all(type(n) is int and isinstance(h, str) for n, h in named):
         raise ValueError(f"got {text!r:.80}, expected an epoch and pushes by identity")
     return GivenUp(epoch, pushes, former)
@@ -117,7 +117,7 @@ def load(folder: Path) -> GivenUp:
 
 
 def begin(folder: Path, epoch: int, current: int) -> None:
-    """Note that an epoch begins after the current one, and gives up no push yet (I/O).
+    """Record that an epoch begins after the current epoch, and gives up no push yet (I/O).
 
     Raises HostError and OSError.
     """
@@ -141,18 +141,18 @@ def note(folder: Path, epoch: int, pushes: Iterable[tuple[str, int, str]]) -> No
 def beyond(
     tips: Mapping[str, Tip], known: Iterable[Known], hash_at: Callable[[str, int], str]
 ) -> list[tuple[str, int, str]]:
-    """Return the pushes that another place has and that are not in the logs, by their ends.
+    """Return the pushes that another place has, but not the logs, by their ends.
 
-    `hash_at` returns the hash of a record of a log, "" without one. A push of an earlier epoch may
-    be in the log: the place is behind the log. A push that the log has was never given up.
+    `hash_at` returns the hash of a record of a log, "" if there is none. A push of an earlier epoch
+    may be in the log, if the place is behind the log. A push in the log was never given up.
     """
-    found = []
-    for one in known:
-        tip = tips.get(one.repository, Tip())
-        differs = one.id == tip.id and one.hash not in ("", tip.hash)
-        is_earlier = one.epoch < tip.epoch and one.id < tip.id
-        if is_earlier and one.hash and one.hash == hash_at(one.repository, one.id):
+    pushes = []
+    for push in known:
+        tip = tips.get(push.repository, Tip())
+        differs = push.id == tip.id and push.hash not in ("", tip.hash)
+        is_earlier = push.epoch < tip.epoch and push.id < tip.id
+        if is_earlier and push.hash and push.hash == hash_at(push.repository, push.id):
             continue
-        if one.id > tip.id or differs or one.epoch < tip.epoch:
-            found.append((one.repository, one.id, one.hash))
-    return found
+        if push.id > tip.id or differs or push.epoch < tip.epoch:
+            pushes.append((push.repository, push.id, push.hash))
+    return pushes

@@ -1,4 +1,4 @@
-"""Numbers of pushes that operators gave up: another push of the number has an event of its own."""
+"""Numbers of pushes that operators gave up: another push of the number has a separate event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class GivenUpNumbers:
-    """The file of pushes that were given up, read anew when it changes."""
+    """The file of pushes that were given up, read again when it changes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -20,16 +20,16 @@ class GivenUpNumbers:
         self._highest: dict[str, int] = {}
 
     def highest(self, repository: str) -> int:
-        """Return the highest number of a repository that was given up, 0 without one (I/O).
+        """Return the highest number of a repository that was given up, or 0 (I/O).
 
-        Raises HostError where the file cannot be read.
+        Raises HostError if the file cannot be read.
         """
         try:
             stamp = Stamp.of((self._folder / given_up.FILE).stat())
         except FileNotFoundError:
             return 0
         except OSError:
-            # The look at the file says it.
+            # Reading the file, below, raises the error.
             stamp = None
         if stamp is None or stamp != self._stamp:
             pushes = given_up.load(self._folder).pushes

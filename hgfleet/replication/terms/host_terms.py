@@ -4,12 +4,12 @@ A term is a message of the stream `hgfleet-epoch`: its epoch, its primary, the a
 promotion adds a term with the next epoch. A host that is the primary by its settings compares its
 own file with the last term, whenever its relay has connected and whenever a term is added.
 
-| last term | own file | what follows |
+| last term | own file | result |
 | --- | --- | --- |
 | of this host | of this host, or none | confirmed |
-| none, or an earlier one | of this host, or none | claim: the brokers lost it, or had none |
+| none, or of an earlier epoch | of this host, or none | claim: the brokers lost it, or had none |
 | of another host | of an epoch that is not later | fenced |
-| none, or not a later one | of another host | fenced |
+| none, or not of a later epoch | of another host | fenced |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EPOCH: Final = "epoch.json"
 FENCED: Final = "fenced"
 UNCONFIRMED: Final = "unconfirmed"
-"""After a boot, until the brokers confirm the term; systemd-tmpfiles makes it."""
+"""File after a boot, until the brokers confirm the term; systemd-tmpfiles makes it."""
 
 _LONGEST_ADDRESS: Final = 300
 
@@ -41,7 +41,7 @@ _ADDRESS: Final = re.compile(r"^ssh-url\s*=\s*(ssh://\S{1,250})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term; `address` is where pushes go, without a path, `time` in milliseconds since 1970."""
+    """A term; `address` is for pushes, without a path, `time` in milliseconds since 1970."""
 
     epoch: int
     primary: str
@@ -65,7 +65,7 @@ def decode(body: bytes) -> Term:
 
 
 class Standing(StrEnum):
-    """What a host that is the primary by its settings is by the last term."""
+    """Standing, by the last term, of a host that is the primary by its settings."""
 
     CONFIRMED = "confirmed"
     CLAIM = "claim"
@@ -73,7 +73,7 @@ class Standing(StrEnum):
 
 
 def standing(last: Term | None, own: tuple[int, str], host: str) -> Standing:
-    """Compare the last term with the epoch and the primary of a host's file ("" without one)."""
+    """Compare the last term with the epoch and the primary in a host's file ("" without a file)."""
     epoch, primary = own
     if primary not in ("", host) and (last is None or last.epoch <= epoch):
         return Standing.FENCED
@@ -86,32 +86,32 @@ def sentence(term: Term) -> str:
     """Return why a former primary refuses pushes, and the way out."""
     where = f"push to {term.address}" if term.address else f"push to {term.primary}"
     return (
-        f"{term.primary} is the primary of this site since epoch {term.epoch}, and this host takes "
-        f"no pushes any more; {where}"
+        f"{term.primary} has been the primary of this site since epoch {term.epoch}, so this host "
+        f"no longer takes pushes; {where}"
     )
 
 
 def operators(term: Term, host: str) -> str:
     """Return the same for operators."""
     return (
-        f"{host} is no primary any more: {term.primary} is it since epoch {term.epoch}; set "
+        f"{host} is no longer the primary: {term.primary} has been since epoch {term.epoch}; set "
         f"replication_primary to {term.primary} and run site.yml, or promote {host} "
         "(runbook promote)"
     )
 
 
 def address_of(hgrc: Path) -> str:
-    """Return the address for pushes in the configuration of this host, "" without one."""
+    """Return the address for pushes in the configuration of this host; "" if it has none."""
     try:
         text = hgrc.read_text(errors="replace")
     except OSError:
         return ""
-    found = _ADDRESS.search(text)
-    return found[1].rstrip("/") if found else ""
+    match = _ADDRESS.search(text)
+    return match[1].rstrip("/") if match else ""
 
 
 def own(settings: Settings) -> tuple[int, str]:
-    """Read the host's file; ("" as the primary without one). Raises OSError and ValueError."""
+    """Read the host's file; without it the primary is "". Raises OSError and ValueError."""
     try:
         return term_file.parse((settings.terms / EPOCH).read_bytes()[: term_file.MOST])
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def own(settings: Settings) -> tuple[int, str]:
 
 
 def confirm(settings: Settings, term: Term) -> None:
-    """Note that the brokers confirm the term of this host: it takes pushes (I/O)."""
+    """Record that the brokers confirm the term of this host, so that it takes pushes (I/O)."""
     remember(settings, term)
     (settings.fence / UNCONFIRMED).unlink(missing_ok=True)
 
@@ -135,12 +135,12 @@ def remember(settings: Settings, term: Term) -> None:
 
 
 def fence(settings: Settings, text: str) -> None:
-    """Have this host refuse all pushes from now on, with this sentence (I/O)."""
+    """Make this host refuse all pushes from now on, with this sentence (I/O)."""
     file = settings.terms / FENCED
     if not file.exists() or file.read_text() != f"{text}\n":
         files.replace(file, f"{text}\n")
 
 
 def lift(settings: Settings) -> None:
-    """Have this host take pushes again (I/O)."""
+    """Let this host take pushes again (I/O)."""
     (settings.terms / FENCED).unlink(missing_ok=True)

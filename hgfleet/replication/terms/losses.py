@@ -1,6 +1,6 @@
-"""Decisions of a promotion: pushes that would be lost, and those that are given up. Pure.
+"""Decisions of a promotion: pushes that would be lost, and pushes that are given up. Pure.
 
-Every push that the stream, the former primary or another mirror has was acknowledged to a person.
+Every push that the stream, the former primary or another mirror has was acknowledged to a user.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _OF_PEOPLE: Final = {
     documents.REGISTRY: "the list of user repositories",
     documents.TOKENS: "the access tokens",
 }
-"""Documents that are made by people; the others are made anew by jobs."""
+"""Documents that users change; jobs make the others again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The last push of a repository that another place has; `hash` is empty where unknown.
+    """The last push of a repository that another place has; `hash` is empty if unknown.
 
-    `path` names the repository for an operator: its path, or its identity where another one has the
-    path now.
+    `path` names the repository for an operator: its path, or its identity if another repository has
+    the path now.
     """
 
     where: str
@@ -55,7 +55,7 @@ class Loss:
     where: str
     users: tuple[str, ...] = ()
     doubt: str = ""
-    """Why this mirror does not have it whole, where no other place tells how far it was."""
+    """Why this mirror misses pushes, if no other place knows the last push."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +68,23 @@ class Accepted:
 
 
 def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
-    """Return the pushes that other places have and this mirror has not; `tips` are by identity.
+    """Return the pushes that other places have and this mirror does not; `tips` are by identity.
 
-    A push of an epoch before that of the mirror's last one was given up by an earlier promotion.
+    If the epoch of a push is before the epoch of the mirror's last push, an earlier promotion gave
+    the push up.
     """
     found: dict[str, Loss] = {}
-    for one in known:
-        tip = tips.get(one.repository, Tip())
-        if one.epoch < tip.epoch or not one.id:
+    for push in known:
+        tip = tips.get(push.repository, Tip())
+        if push.epoch < tip.epoch or not push.id:
             continue
-        differs = one.id == tip.id and one.hash not in ("", tip.hash)
-        if one.id <= tip.id and not differs:
+        differs = push.id == tip.id and push.hash not in ("", tip.hash)
+        if push.id <= tip.id and not differs:
             continue
-        first = one.id if differs else tip.id + 1
-        before = found.get(one.repository)
-        if before is None or (one.id, -first) > (before.last, -before.first):
-            found[one.repository] = Loss(one.path, one.repository, first, one.id, one.where)
+        first = push.id if differs else tip.id + 1
+        before = found.get(push.repository)
+        if before is None or (push.id, -first) > (before.last, -before.first):
+            found[push.repository] = Loss(push.path, push.repository, first, push.id, push.where)
     return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
 
 
@@ -93,35 +94,37 @@ def incomplete(
     parked: Mapping[str, tuple[str, str]],
     purged: Collection[str],
 ) -> dict[str, tuple[str, str]]:
-    """Return path and reason of repositories that this mirror knows not to have whole, by identity.
+    """Return path and reason, by identity, of repositories of which this mirror misses pushes.
 
-    Those that it parked because pushes are missing, and those of the registry (`paths`) that are
-    not among its logs, `tips`. What was deleted is named as purged, and nothing else was.
+    These are the repositories that it parked because pushes are missing, and repositories of the
+    registry (`paths`) that are not among its logs, `tips`. Deleted repositories are in `purged`.
     """
-    absent = "it is in the registry, and its push log is not there or cannot be read"
-    found = {one: (path, absent) for one, path in paths.items() if one not in tips}
-    found |= {one: (paths.get(one, path), reason) for one, (path, reason) in parked.items()}
-    return {one: named for one, named in found.items() if one not in purged}
+    absent = "it is in the registry, but its push log is missing or cannot be read"
+    doubtful = {key: (path, absent) for key, path in paths.items() if key not in tips}
+    doubtful |= {key: (paths.get(key, path), reason) for key, (path, reason) in parked.items()}
+    return {key: named for key, named in doubtful.items() if key not in purged}
 
 
 def unknown(
     tips: Mapping[str, Tip], doubtful: Mapping[str, tuple[str, str]], told: Collection[str]
 ) -> list[Loss]:
-    """Return the repositories of which pushes may be lost although no place tells of any.
+    """Return the repositories that may lose pushes although no place knows of any.
 
-    `doubtful` are the incomplete ones. `told` are the identities whose newest push the former
-    primary or the stream tells: messages that the stream has dropped for their age tell nothing.
+    `doubtful` are the incomplete repositories. `told` are the identities whose newest push the
+    former primary or the stream knows: the stream has dropped messages for their age.
     """
-    found = []
+    unknown_losses = []
     for repository, (path, reason) in sorted(doubtful.items()):
         if repository not in told:
             first = tips.get(repository, Tip()).id + 1
-            found.append(Loss(path, repository, first, first, "", doubt=reason or "no reason"))
-    return found
+            unknown_losses.append(
+                Loss(path, repository, first, first, "", doubt=reason or "no reason")
+            )
+    return unknown_losses
 
 
 def named(former: str, repository: str, paths: Mapping[str, str]) -> str:
-    """Return the name of a repository for an operator; `paths` has the paths of now by identity.
+    """Return the name of a repository for an operator; `paths` has present paths by identity.
 
     `former` is its path when it was pushed to.
     """
@@ -131,11 +134,11 @@ def named(former: str, repository: str, paths: Mapping[str, str]) -> str:
 
 
 def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> list[str]:
-    """Return people's changes on the former primary that this mirror does not have yet.
+    """Return users' changes on the former primary that this mirror does not have yet.
 
     `have` is the sha256 of documents by name.
     """
-    wanted = {one.name: one.sha256 for one in listed}
+    wanted = {document.name: document.sha256 for document in listed}
     return [
         words
         for name, words in _OF_PEOPLE.items()
@@ -145,21 +148,21 @@ def missing_documents(have: Mapping[str, str], listed: Iterable[Document]) -> li
 
 def parse_accepted(text: str) -> Accepted:
     """Read PATH@ID or PATH@FIRST-LAST. Raises UsageError."""
-    found = _ACCEPTED.fullmatch(text)
-    if found is None:
+    match = _ACCEPTED.fullmatch(text)
+    if match is None:
         raise UsageError(f"--accept-loss: got {text!r}, expected PATH@ID or PATH@FIRST-LAST")
-    first = int(found["first"])
-    return Accepted(found["path"], first, int(found["last"] or first))
+    first = int(match["first"])
+    return Accepted(match["path"], first, int(match["last"] or first))
 
 
 def refused(found: Iterable[Loss], accepted: Sequence[Accepted]) -> list[Loss]:
-    """Return the losses that the operator has not named whole."""
+    """Return the losses that the operator has not accepted in full."""
     return [
         loss
         for loss in found
         if not any(
-            one.path == loss.path and one.first <= loss.first and loss.last <= one.last
-            for one in accepted
+            given.path == loss.path and given.first <= loss.first and loss.last <= given.last
+            for given in accepted
         )
     ]
 
@@ -170,11 +173,11 @@ def sentence(loss: Loss) -> str:
     by = f" by {', '.join(loss.users)}" if loss.users else ""
     if loss.doubt:
         return (
-            f"{loss.path}: this mirror does not have it whole ({loss.doubt}), and neither the "
-            "former primary nor the brokers, which keep 7 days, tell how far it was: push "
-            f"{ids} and later ones may be lost; --accept-loss {loss.path}@{ids} gives them up"
+            f"{loss.path}: this mirror may miss pushes ({loss.doubt}), and neither the former "
+            "primary nor the brokers, which keep 7 days, know the last push: push "
+            f"{ids} and later pushes may be lost; --accept-loss {loss.path}@{ids} gives them up"
         )
     return (
-        f"{loss.path}: push {ids}{by} is known to {loss.where}, and this mirror does not have it; "
+        f"{loss.path}: push {ids}{by} is known to {loss.where}, but this mirror does not have it; "
         f"--accept-loss {loss.path}@{ids} gives it up"
     )

@@ -1,4 +1,4 @@
-"""The guard of a relay: it works while the brokers confirm that its host is the primary."""
+"""Guard of a relay, which works only while the brokers confirm that its host is the primary."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class FencedError(UnavailableError):
 
 
 class Guard:
-    """What the brokers say about the term of this host, and the files that sessions read."""
+    """The term of this host according to the brokers, and the files that sessions read."""
 
     def __init__(self, settings: Settings, say: Callable[..., None]) -> None:
         self._settings, self._say = settings, say
         self.fenced = ""
-        """Why nothing may be published, empty while this host is the primary."""
+        """Why nothing may be published; empty while this host is the primary."""
         self.epoch = 1
-        """Of the confirmed term."""
+        """Epoch of the confirmed term."""
 
     async def listen(self, client: Client, lose: Callable[[BaseException], None]) -> None:
-        """Hear of each term that is added; `lose` gives the connection up if it is another's."""
+        """Judge each term that is added; `lose` gives up the connection if the host is fenced."""
 
         async def heard(message: Msg) -> None:
             try:
                 term = host_terms.decode(message.data)
                 if self.judge(broker_terms.Last(term, 0)) is Standing.CONFIRMED:
-                    # Of this host, which was restored.
+                    # The term is of this host, which was restored.
                     self.epoch = max(term.epoch, self.epoch)
             except (HgfleetError, ValueError) as error:
                 lose(error)
@@ -56,23 +56,23 @@ class Guard:
 
     def _judged(self, last: Last) -> Standing:
         own = host_terms.own(self._settings)
-        found = host_terms.standing(last.term, own, self._settings.host)
-        if found is not Standing.FENCED:
+        standing = host_terms.standing(last.term, own, self._settings.host)
+        if standing is not Standing.FENCED:
             self.fenced = ""
-            return found
+            return standing
         term = last.term
         if term is None or term.epoch < own[0]:
             term = host_terms.Term(*own)
         if not self.fenced:
             self._say("fenced", primary=term.primary, epoch=term.epoch)
         self.fenced = host_terms.operators(term, self._settings.host)
-        # First the refusal of pushes: a kill in between leaves it to the next relay.
+        # First refuse pushes: after a kill in between, the next relay does the rest.
         host_terms.fence(self._settings, host_terms.sentence(term))
         host_terms.remember(self._settings, term)
         raise FencedError(self.fenced)
 
     async def confirm(self, api: JetStreamContext, last: Last) -> None:
-        """Claim the term if the brokers have none, and have sessions take pushes.
+        """Claim the term if the brokers have none, and let sessions take pushes.
 
         Raises ClaimedError, FencedError, HostError and the errors of nats-py.
         """

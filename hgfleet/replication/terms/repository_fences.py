@@ -1,10 +1,10 @@
-"""Repositories of the primary that take no pushes: mirrors have pushes that their logs do not have.
+"""Fenced repositories of the primary: they take no pushes, because mirrors have pushes beyond.
 
-A power cut, a copy of an older backup or a mistake has put a repository back: the brokers, and so
-the mirrors, have pushes that are not in its log. Another push would get the number of a lost one.
-So the relay fences the repository: a file `fences/IDENTITY` in the folder of the term, which
-sessions read (`hgfleet/pushlog/repository_fence.py`). The first line is the sentence for people,
-the second one the facts for programs. Only an operator's command removes the file
+After a power cut, a copy of an older backup or a mistake, the brokers, and so the mirrors, have
+pushes that are not in the log of a repository. Another push would get the number of a lost push. So
+the relay fences the repository: a file `fences/IDENTITY` in the folder of the term, which sessions
+read (`hgfleet/pushlog/repository_fence.py`). The first line is the sentence for people, the second
+line has the facts for programs. Only an operator's command removes the file
 (`hgfleet replication lift`).
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = "fences"
-"""In the folder of the term."""
+"""Folder of the fences, in the folder of the term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Fenced:
     number: int = 0
     hash: str = ""
     epoch: int = 1
-    """Of the push that is missing, the last one that was published; 0 where the file is damaged."""
+    """Epoch of the missing push, which was the last published push."""
     here: int = 0
     """The last push of the log when it was fenced."""
     time: int = 0
-    """Of the fence, in seconds since 1970."""
+    """Time of the fence, in seconds since 1970."""
 
     @property
     def sentence(self) -> str:
@@ -50,15 +50,15 @@ class Fenced:
 
     @property
     def pusher(self) -> str:
-        """What the person reads whose push was recorded before the relay saw the loss."""
+        """Why mirrors do not get a push that was recorded before the relay saw the loss."""
         return (
             f"but mirrors do not get it: they have a push {self.number} of this repository that "
-            "this host lost, and operators have to decide which one stays; keep your clone"
+            "this host lost, and operators have to decide which push stays; keep your clone"
         )
 
     @property
     def operators(self) -> str:
-        """The same for operators, with the way out."""
+        """Why the repository is fenced, for operators, with the way out."""
         return (
             f"fenced: push {self.number} ({self.hash[:12] or 'of unknown hash'}), which mirrors "
             f"have, is not in the push log of {self.path}, whose last push is {self.here}; bring "
@@ -72,7 +72,7 @@ class Fenced:
 
 
 class ForkedError(PushlogError):
-    """A log is not the one that mirrors have; or, where it is not `new`, it has a fence already."""
+    """A log differs from the mirrors' log; or, if it is not `new`, it is fenced already."""
 
     def __init__(self, fenced: Fenced, *, new: bool = True) -> None:
         super().__init__(fenced.operators)
@@ -80,16 +80,16 @@ class ForkedError(PushlogError):
 
 
 def fence(terms: Path, fenced: Fenced) -> None:
-    """Have sessions refuse pushes to a repository (I/O). Raises OSError."""
+    """Make sessions refuse pushes to a repository (I/O). Raises OSError."""
     folder = terms / FOLDER
     folder.mkdir(exist_ok=True)
-    # Sessions of other users of the host do not write it.
+    # Sessions of other users of the host must not write to it.
     folder.chmod(0o755)
     files.replace(folder / fenced.repository, fenced.text())
 
 
 def find(terms: Path, repository: str) -> Fenced | None:
-    """Return the fence of a repository, None without one (I/O)."""
+    """Return the fence of a repository; None if it has none (I/O)."""
     try:
         text = (terms / FOLDER / repository).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -100,7 +100,7 @@ def find(terms: Path, repository: str) -> Fenced | None:
 
 
 def parse(repository: str, text: bytes) -> Fenced:
-    """Read the file of a repository; a damaged one fences it too."""
+    """Read the file of a repository; a damaged file fences it too."""
     try:
         data = json.loads(text.partition(b"\n")[2])
         made = Fenced(**data)
@@ -108,7 +108,7 @@ def parse(repository: str, text: bytes) -> Fenced:
         return Fenced(repository, repository)
     numbers = (made.number, made.epoch, made.here, made.time)
     texts = (made.path, made.hash)
-    is_right = all(type(one) is int for one in numbers) and all(isinstance(o, str) for o in texts)
+    is_right = all(type(n) is int for n in numbers) and all(isinstance(t, str) for t in texts)
     if not is_right or made.repository != repository:
         return Fenced(repository, repository)
     return made
@@ -117,14 +117,14 @@ def parse(repository: str, text: bytes) -> Fenced:
 def read(terms: Path) -> dict[str, Fenced]:
     """Return the fences of this host by identity (I/O). Raises OSError."""
     try:
-        names = sorted(one.name for one in (terms / FOLDER).iterdir())
+        names = sorted(file.name for file in (terms / FOLDER).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    found = {name: find(terms, name) for name in names if is_identity(name)}
-    return {name: one for name, one in found.items() if one is not None}
+    fences = {name: find(terms, name) for name in names if is_identity(name)}
+    return {name: fenced for name, fenced in fences.items() if fenced is not None}
 
 
 def lift(terms: Path, repository: str) -> None:
-    """Have sessions take pushes to a repository again (I/O)."""
+    """Let sessions take pushes to a repository again (I/O)."""
     (terms / FOLDER / repository).unlink(missing_ok=True)
     files.sync(terms / FOLDER)

@@ -1,7 +1,7 @@
-"""The lock of a host's terms: one command at a time begins a term, or gives pushes up.
+"""Lock of a host's terms: only one command at a time begins a term, or gives pushes up.
 
-Terms and the file of pushes that were given up are read, changed and written again. Without the
-lock, the later of two commands would write what it read before the earlier one.
+A command reads, changes and writes terms and the file of pushes that were given up. Without the
+lock, a command could overwrite the changes of another command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_SECONDS: Final = 120.0
-"""For another command, which waits for brokers and for pushes on their way."""
+"""Wait for another command, which itself waits for brokers and for pushes on their way."""
 
 PAUSE_SECONDS: Final = 0.1
 
@@ -37,7 +37,7 @@ async def alone(terms: Path, patience: float = PATIENCE_SECONDS) -> AsyncIterato
             if time.monotonic() >= until:
                 raise TemporaryError(
                     "another command of this host has been beginning a term, or lifting a fence, "
-                    f"for {patience:g} s; run this one again when it has ended"
+                    f"for {patience:g} s; run this command again when the other has ended"
                 )
             await asyncio.sleep(PAUSE_SECONDS)
         yield

@@ -274,7 +274,7 @@ def test_changesets_that_the_primary_has_no_more_ask_for_the_repository_anew(
     assert pair.run(first).failure is None
 
     def gone(_path: str, _nodes: object) -> None:
-        raise GoneError("changeset 5f5f is not in the repository any more")
+        raise GoneError("changeset 5f5f is no longer in the repository")
 
     monkeypatch.setattr(pair.source, "changegroup", gone)
     result = pair.run((line, b""))

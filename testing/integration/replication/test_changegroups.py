@@ -60,7 +60,7 @@ def test_a_worker_that_failed_makes_no_other_changegroup(
             assert zlib.decompress(first)
             assert await make(path, node) == first
             assert await make(path, "1" * 40) == b""
-            assert "is not in the repository any more" in said[-1]["reason"]
+            assert "is no longer in the repository" in said[-1]["reason"]
             assert await make(path, node) == first
             assert await make(path, node, limit=1) == b""
             assert await make(path, node) == first

@@ -118,7 +118,7 @@ def test_no_push_after_a_loss_is_told_to_be_visible(
         said = await pushed(primary, TOOL, record)  # type: ignore[arg-type]
         assert said == (
             f"push {number} recorded, but mirrors do not get it: they have a push 4 of this "
-            "repository that this host lost, and operators have to decide which one stays; keep "
+            "repository that this host lost, and operators have to decide which push stays; keep "
             "your clone"
         )
         assert "repository-fenced" in events(relay)  # type: ignore[arg-type]
@@ -409,7 +409,7 @@ def test_a_lift_that_ends_before_its_term_gives_no_push_up(
     primary: Primary, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The broker is away, another host was faster, or the process is killed."""
-    claimed = ClaimedError("another host has begun a term in the same moment")
+    claimed = ClaimedError("another host has begun a term at the same moment")
 
     def refuse(*_: object) -> None:
         raise claimed

@@ -90,7 +90,7 @@ def test_a_primary_that_returns_after_a_promotion_is_fenced_and_publishes_nothin
             await until("it is fenced", lambda: "fenced" in events(relay))
             await until("it says so", lambda: "hgweb1" in relay.state()["broker"]["problem"])
             sentence = (primary.settings.terms / "fenced").read_text()
-            assert "hgweb1 is the primary of this site since epoch 2" in sentence
+            assert "hgweb1 has been the primary of this site since epoch 2" in sentence
             assert ADDRESS in sentence
             assert host_terms.own(primary.settings) == (2, "hgweb1")
             assert (primary.settings.fence / "unconfirmed").exists()

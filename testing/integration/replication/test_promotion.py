@@ -237,7 +237,7 @@ def test_a_parked_repository_whose_pushes_the_brokers_have_dropped_refuses_a_pro
             State("hgweb1", True, 0.0, 0, 1, waits=parked),
         ):
             state_file.write(mirror.settings.state, state)
-            with pytest.raises(PromotionRefusedError, match="push 2 and later ones may be lost"):
+            with pytest.raises(PromotionRefusedError, match="push 2 and later pushes may be lost"):
                 await promotion(mirror).run(None)
         # The former primary tells how far it was.
         run = promotion(mirror)

@@ -95,7 +95,7 @@ def test_a_push_without_room_in_its_message_is_whole_at_the_broker(primary: Prim
             # A small push has all of it in its message.
             small = primary.push("team/tool", "small")
             await pushed(primary, "team/tool", small)
-            with pytest.raises(UnavailableError, match="not have the object"):
+            with pytest.raises(UnavailableError, match="not have all of object"):
                 await kept(primary.settings, small)
 
     asyncio.run(story())

@@ -136,7 +136,7 @@ def test_changesets_with_others_between_them_are_not_those_of_a_push(
     """A changegroup of them would have no manifests that the others have as well."""
     one, _two, three = (primary.push("team/tool", name) for name in ("one", "two", "three"))
     with (
-        pytest.raises(GoneError, match="others between them"),
+        pytest.raises(GoneError, match="later changesets between them"),
         source.changegroup(TOOL, [one, three]),
     ):
         pass
@@ -173,7 +173,7 @@ def test_hidden_changesets_are_sent(primary: Primary, mirror: Host, source: Sour
 def test_stripped_changesets_are_gone(primary: Primary, source: SourceClient) -> None:
     node = primary.push("team/tool", "one")
     primary.hg_in("team/tool", "strip", "--no-backup", node)
-    with pytest.raises(GoneError, match=f"changeset {node} is not in the repository any more"):
+    with pytest.raises(GoneError, match=f"changeset {node} is no longer in the repository"):
         source.changegroup(TOOL, [node]).__enter__()
 
 
@@ -225,7 +225,7 @@ def test_the_state_of_a_fenced_repository_is_not_given(
     repository_fences.fence(terms, repository_fences.Fenced(TOOL, "team/tool", 2))
     for ask in (source.state, source.digests):
         with pytest.raises(
-            UnavailableError, match=r"\(503\).*team/tool: fenced, mirrors have a push"
+            UnavailableError, match=r"\(503\).*team/tool: fenced, because mirrors have a push"
         ):
             ask(TOOL)
     assert [position.id for position in source.repositories() if position.identity == TOOL] == [1]
@@ -323,7 +323,7 @@ def test_a_push_log_of_another_repository_is_a_problem_of_its_own(
     (listed,) = (one for one in source.repositories() if one.identity == TOOL)
     assert (listed.id, listed.problem) == (
         0,
-        f"team/tool: its push log is that of repository {OTHER}",
+        f"team/tool: its push log belongs to repository {OTHER}",
     )
     with pytest.raises(RepositoryError, match=f"sent the state of {OTHER}"):
         source.state(TOOL)

@@ -59,7 +59,7 @@ def test_a_malformed_term_is_refused(body: bytes) -> None:
 
 def test_a_fence_names_the_primary_and_its_address() -> None:
     said = host_terms.sentence(Term(2, "hgweb1", "ssh://hg@hg.example.org"))
-    assert said.startswith("hgweb1 is the primary of this site since epoch 2")
+    assert said.startswith("hgweb1 has been the primary of this site since epoch 2")
     assert said.endswith("push to ssh://hg@hg.example.org")
     assert host_terms.sentence(Term(2, "hgweb1")).endswith("push to hgweb1")
 

@@ -110,5 +110,5 @@ def test_pushes_that_nobody_tells_of_any_more_are_lost() -> None:
         ("team/other", 1, 1),
     ]
     assert unknown(TIPS, doubtful, {TOOL, OTHER}) == []
-    assert "push 7 and later ones may be lost; --accept-loss team/tool@7" in sentence(found[0])
+    assert "push 7 and later pushes may be lost; --accept-loss team/tool@7" in sentence(found[0])
     assert refused(found, [parse_accepted("team/tool@7"), parse_accepted("team/other@1")]) == []
