@@ -298,14 +298,14 @@ def beyond(options: argparse.Namespace) -> int:
     backup = promote.read_positions(options.points)
     _become_owner(settings)
     served = Served(settings, lambda _: None)
-    found = {**_aside(settings), **places.find(settings.repositories)}
+    present = {**_aside(settings), **places.find(settings.repositories)}
     made = beyond.beyond(
         backup,
-        {identity: place.tip for identity, place in found.items()},
+        {identity: place.tip for identity, place in present.items()},
         # Only the registry tells which repositories were created and deleted.
         served.paths(),
         served.purged(),
-        lambda identity, number: _hash_at(settings, found[identity].path, number),
+        lambda identity, number: _hash_at(settings, present[identity].path, number),
         served.renamed(),
     )
     left = beyond.refused(made, lambda loss: not losses.refused([loss], accepted))

@@ -86,7 +86,11 @@ def backdated(snapshots: Iterable[Raw], known: Collection[str], looked: float) -
     if not looked:
         return []
     before = looked - BACKDATED_TOLERANCE_SECONDS
-    return [one for one in snapshots if one["id"] not in known and seconds(one["time"]) < before]
+    return [
+        snapshot
+        for snapshot in snapshots
+        if snapshot["id"] not in known and seconds(snapshot["time"]) < before
+    ]
 
 
 def needed(groups: Iterable[Group], retention: Retention, now: float) -> list[Raw]:

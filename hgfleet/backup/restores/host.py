@@ -146,10 +146,10 @@ def choose(
     newest = None
     limit = at
     for snapshot, points in backups:
-        found = snapshot, sorted(saved.path for saved in points), limit
+        choice = snapshot, sorted(saved.path for saved in points), limit
         if any(saved.changesets for saved in points):
-            return found
-        newest = newest or found
+            return choice
+        newest = newest or choice
         limit = snapshot.seconds - _INSTANT_SECONDS
     return newest
 

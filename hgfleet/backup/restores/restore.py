@@ -235,13 +235,13 @@ def _restore(
     # In the same folder, so that the last step is a rename.
     with tempfile.TemporaryDirectory(prefix=".restore.", dir=target.parent) as name:
         restic.restore(snapshot.id, str(control), Path(name))
-        found = Path(name + str(control)).parent
-        recovered.rebuild(found / ".hg", point)
-        _identify(found, point)
+        copied = Path(name + str(control)).parent
+        recovered.rebuild(copied / ".hg", point)
+        _identify(copied, point)
         if at is not None:
-            point = rewind.rewind(found / ".hg", point, at)
-        verify(settings, found)
-        heads = heads_of(settings, found)
+            point = rewind.rewind(copied / ".hg", point, at)
+        verify(settings, copied)
+        heads = heads_of(settings, copied)
         digest = Heads.digest_of(heads)
         if point.push_id and digest != point.heads:
             raise HostError(
@@ -249,8 +249,8 @@ def _restore(
                 f"{point.heads[:12]}, the digest of push {point.push_id}"
             )
         if os.geteuid() == 0:
-            give(found, settings.owner)
-        found.rename(target)
+            give(copied, settings.owner)
+        copied.rename(target)
     return Restored(target, point, snapshot, heads)
 
 
@@ -260,10 +260,10 @@ def _identify(folder: Path, point: Point) -> None:
     Raises HostError.
     """
     expected, named = point.identity, identity.of(folder)
-    found = named or log_file.tip(folder / ".hg/store" / log_file.NAME).repository
-    if problem := another(found, expected):
+    actual = named or log_file.tip(folder / ".hg/store" / log_file.NAME).repository
+    if problem := another(actual, expected):
         raise HostError(problem)
-    if expected and not found and point.changesets:
+    if expected and not actual and point.changesets:
         raise HostError(
             f"it does not say whether it is repository {expected}; `hgfleet backup "
             f"restore-files /srv/hg/repos/{point.path} --to FOLDER` restores its files"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 5.0
-"""Wait after a failure, doubled by each further failure, up to the second; a hint ends it."""
+"""First and longest wait after failures: each failure doubles the wait, a hint ends it."""
 
 
 class FirstDocuments:

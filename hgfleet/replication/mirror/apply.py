@@ -106,10 +106,8 @@ def locked(repo: Any, expected: str) -> Iterator[None]:
         # An earlier release, or a mistake, may have left a file that contradicts the push log.
         named = {identity.of(place), tip_of(repo).repository} - {""}
         if named != {expected}:
-            got = " and ".join(sorted(named)) or "none"
-            raise MissingError(
-                f"{place}: got identity {got}, expected {expected}; the documents bring it"
-            )
+            got = f"repository {' and '.join(sorted(named))}" if named else "no identity"
+            raise MissingError(f"{place}: got {got}, expected {expected}; the documents bring it")
         if repo.svfs.exists(b"journal"):
             repo.recover()
         yield
@@ -214,7 +212,7 @@ def add_markers(repo: Any, tr: Any, markers: Sequence[str]) -> None:
 
 
 def _phases(repo: Any, tr: Any, record: Record) -> None:
-    """Set the phases after the push: first lower phases, then higher phases."""
+    """Set the phases after the push: first move changesets down, then up."""
     by_phase: dict[int, list[bytes]] = {}
     for node, _before, after in record.phases:
         number = phases.phasenumber[after.encode("ascii")]

@@ -60,7 +60,7 @@ def updated(
 
 
 def looked_at(noted: Mapping[str, Aside], days: int, now: float) -> dict[str, Aside]:
-    """Return the notes with the time at which the time of each was first seen to be over."""
+    """Return the notes, each with the moment at which its time was first seen to be over."""
     return {name: replace(note, due=_due(note, days, now)) for name, note in noted.items()}
 
 

@@ -259,7 +259,7 @@ class Follow:
     def _configure(self, registry: _Registry, before: Mapping[str, str]) -> list[str]:
         """Create missing repositories, and write the configuration of changed entries.
 
-        `found` has the identities that were at their places before anything moved.
+        `before` has the identities that were at their places before anything moved.
         """
         problems = []
         target, identities = places.target(self._settings), set(before.values()) - {""}
@@ -296,7 +296,7 @@ class Follow:
     def _note_aside(self, plan: Plan, static: Registry, *, expires: bool) -> None:
         """Record since when folders are set aside, and delete folders whose time is over."""
         noted, now = asides.load(self._root), time.time()
-        paths = {name: note.place for note, name in plan.set_aside}
+        paths = {name: folder.place for folder, name in plan.set_aside}
         notes = asides.updated(noted, asides.names(self._root), paths, now)
         lost = {} if not notes else missing.load_or_none(self._settings.dynamic)
         retired = asides.retired(notes, lost, static.repositories)

@@ -131,10 +131,10 @@ def plan(
     return made
 
 
-def _chosen(found: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Folder]:
+def _chosen(folders: Iterable[Folder], targets: Mapping[str, str]) -> dict[str, Folder]:
     """Return the folder of each wanted repository; of copies, the folder that is in its place."""
     chosen: dict[str, Folder] = {}
-    for folder in found:
+    for folder in folders:
         path = targets.get(folder.identity)
         if path is not None and (folder.identity not in chosen or folder.place == path):
             chosen[folder.identity] = folder
@@ -165,14 +165,14 @@ def leaving(before: Mapping[str, str], coming: Mapping[str, str]) -> dict[str, s
 
 
 def _by_time(
-    found: Iterable[Folder], chosen: Mapping[str, Folder], nameless: Mapping[str, str]
+    folders: Iterable[Folder], chosen: Mapping[str, Folder], nameless: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the path of each folder that follows an entry without identity, by its place."""
     named = {folder.place for folder in chosen.values()}
     times = Counter(nameless.values())
     targets = {created: path for path, created in nameless.items() if times[created] == 1}
     places: dict[str, str] = {}
-    for folder in found:
+    for folder in folders:
         path = targets.get(folder.created)
         if path is None or folder.place in named:
             continue

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hgfleet.replication.source.client import SourceClient
 
 KINDS: Final = ("zstd", "gzip")
-"""Kinds of clone bundles to start from: a stream bundle has the primary's storage format."""
+"""Kinds of clone bundles to start from; a stream bundle has the primary's storage format."""
 
 BUNDLE_TIMEOUT_S: Final = 30.0
 

@@ -71,7 +71,7 @@ class RepositoryState:
     is_served: bool = True
     """Whether readers may read it while it is parked: no push is known to be missing."""
     differs: bool = False
-    """Whether it is parked for a chain unlike the primary's; only a job with changes ends this."""
+    """Whether it is parked for a chain unlike the primary's; a job without changes keeps this."""
     sessions: dict[int, str] = field(default_factory=dict)
     """Sessions of pushes that the mirror does not show yet, as far as messages name them."""
 

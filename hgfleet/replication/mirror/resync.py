@@ -75,7 +75,7 @@ def resync(
             build = Rebuild(settings, source, new, repository, say, certificates)
             gate = Gate(settings, source, known)
             try:
-                # Opened before the first write: else another process could be told of lost writes.
+                # Open it before the first write: else only another process may learn of its loss.
                 with durable.Disk(away) as disk:
                     state = _exchange(settings, build, gate, known, repository, new, disk)
             except HgfleetError:

@@ -195,8 +195,8 @@ def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     if path_problem(path):
         raise PushlogError(f"a message has {path!r:.80}, expected the path of a repository")
     session = trace.accepted((headers or {}).get(SESSION))
-    if not body and (found := named(headers)):
-        raise LargeRecordError(path, found[0], found[1], session, hash_in(headers))
+    if not body and (push := named(headers)):
+        raise LargeRecordError(path, push[0], push[1], session, hash_in(headers))
     line, _, changegroup = body.partition(b"\n")
     stamp = (headers or {}).get(REGISTRY, "")
     known = stamp if is_stamp(stamp) else ""

@@ -106,9 +106,9 @@ class Source:
             if (wrong := self._served.problem(path)) or not request.identity:
                 return wrong
             # By now another repository may have the path, also in the registry.
-            if (found := identities.of(place)) != request.identity:
+            if (got := identities.of(place)) != request.identity:
                 return (
-                    f"{path}: got repository {found or '-'}, expected {request.identity}; ask again"
+                    f"{path}: got repository {got or '-'}, expected {request.identity}; ask again"
                 )
             return None
 

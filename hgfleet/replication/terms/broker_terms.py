@@ -39,11 +39,11 @@ class ClaimedError(TemporaryError):
 async def last(api: JetStreamContext) -> Last:
     """Read the last term. Raises MalformedError, and the errors of nats-py."""
     try:
-        found = await api.get_last_msg(messages.EPOCHS, messages.EPOCH)
+        message = await api.get_last_msg(messages.EPOCHS, messages.EPOCH)
     except nats.js.errors.NotFoundError:
         return Last(None, 0)
     try:
-        return Last(host_terms.decode(found.data or b""), found.seq or 0)
+        return Last(host_terms.decode(message.data or b""), message.seq or 0)
     except ValueError as error:
         raise MalformedError(
             f"the last message of the stream {messages.EPOCHS} is not a term ({error}); a newer "

@@ -73,7 +73,7 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
     If the epoch of a push is before the epoch of the mirror's last push, an earlier promotion gave
     the push up.
     """
-    found: dict[str, Loss] = {}
+    missing: dict[str, Loss] = {}
     for push in known:
         tip = tips.get(push.repository, Tip())
         if push.epoch < tip.epoch or not push.id:
@@ -82,10 +82,10 @@ def losses(tips: Mapping[str, Tip], known: Iterable[Known]) -> list[Loss]:
         if push.id <= tip.id and not differs:
             continue
         first = push.id if differs else tip.id + 1
-        before = found.get(push.repository)
+        before = missing.get(push.repository)
         if before is None or (push.id, -first) > (before.last, -before.first):
-            found[push.repository] = Loss(push.path, push.repository, first, push.id, push.where)
-    return sorted(found.values(), key=lambda loss: (loss.path, loss.first))
+            missing[push.repository] = Loss(push.path, push.repository, first, push.id, push.where)
+    return sorted(missing.values(), key=lambda loss: (loss.path, loss.first))
 
 
 def incomplete(
