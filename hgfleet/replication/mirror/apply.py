@@ -106,7 +106,8 @@ def locked(repo: Any, expected: str) -> Iterator[None]:
         # An earlier release, or a mistake, may have left a file that contradicts the push log.
         named = {identity.of(place), tip_of(repo).repository} - {""}
         if named != {expected}:
-            got = f"repository {' and '.join(sorted(named))}" if named else "no identity"
+            got = " and ".join(sorted(named))
+            got = f"repository {got}" if got else "a repository without identity"
             raise MissingError(f"{place}: got {got}, expected {expected}; the documents bring it")
         if repo.svfs.exists(b"journal"):
             repo.recover()

@@ -114,7 +114,7 @@ def test_pushes_go_on_at_the_new_primary_and_the_former_one_refuses(
             await pushed(mirror, TOOL, mirror.record(TOOL, epoch=2))
         async with relaying(primary, connected=False) as relay:
             await until("it is fenced", lambda: "fenced" in events(relay))
-            assert "hgweb1 is the primary" in (primary.settings.terms / "fenced").read_text()
+            assert "hgweb1 has been the primary" in (primary.settings.terms / "fenced").read_text()
         name = identity(TOOL)
         assert ids(await stream_of(broker)) == [f"{name}.1", f"{name}.2", f"{name}.3.2"]
 
@@ -300,7 +300,7 @@ def test_what_people_changed_and_the_mirror_does_not_have_is_named(
         run = promotion(mirror, said=said)
         run._source = Source()  # type: ignore[assignment]
         await run.run(None, dry_run=True)
-        assert any("has not the access tokens of hg1 yet" in line for line in said), said
+        assert any("does not have the access tokens of hg1 yet" in line for line in said), said
 
     asyncio.run(story())
 
