@@ -203,8 +203,8 @@ COMMANDS: Final = (
         "resync",
         commands.resync,
         "replace repositories of this mirror by fresh copies",
-        "Copy repositories from the primary to a place next to the present ones, compare both, and "
-        "exchange them in a single step. Readers are not interrupted.",
+        "Copy repositories from the primary next to their places, compare the copies with the "
+        "primary, and exchange them in a single step. Readers are not interrupted.",
         (
             _option("repositories", nargs="+", metavar="REPO"),
             _option(

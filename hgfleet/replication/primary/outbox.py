@@ -94,8 +94,8 @@ def fits(entry: Entry) -> bool:
 def lost(positions: Iterable[Position], last_sequence: int, *, is_new: bool) -> list[Position]:
     """Return the positions whose messages are beyond the count of the stream.
 
-    After the loss of a broker's disk, or by an operator, the stream was created again; after a
-    power cut a broker may have lost the last messages.
+    Either the stream was created again, after the loss of a broker's disk or by an operator, or a
+    broker lost its last messages in a power cut.
     """
     return [known for known in positions if is_new or known.sequence > last_sequence]
 
