@@ -111,7 +111,7 @@ def unknown(
     """Return the repositories that may lose pushes although no place knows of any.
 
     `doubtful` are the incomplete repositories. `told` are the identities whose newest push the
-    former primary or the stream knows: the stream has dropped messages for their age.
+    former primary or the stream knows; the stream has dropped old messages, so it may know none.
     """
     unknown_losses = []
     for repository, (path, reason) in sorted(doubtful.items()):

@@ -1,4 +1,4 @@
-"""Fenced repositories of the primary: they take no pushes, because mirrors have pushes beyond.
+"""Fenced repositories of the primary: they take no pushes, because they lost published pushes.
 
 After a power cut, a copy of an older backup or a mistake, the brokers, and so the mirrors, have
 pushes that are not in the log of a repository. Another push would get the number of a lost push. So
@@ -34,7 +34,7 @@ class Fenced:
     number: int = 0
     hash: str = ""
     epoch: int = 1
-    """Epoch of the missing push, which was the last published push."""
+    """Epoch of the missing push, the last published push; `number` is 0 if the file is damaged."""
     here: int = 0
     """The last push of the log when it was fenced."""
     time: int = 0
