@@ -258,7 +258,7 @@ class Restic:
             self.run("forget", "--prune", *self._patience(), *snapshots)
 
     def check(self, part: int, parts: int) -> Check:
-        """Check indexes and trees, and read a part, of so many parts, of all packs."""
+        """Check indexes and trees, and read the packs of `part`, of `parts` parts in all."""
         options = [f"--read-data-subset={part}/{parts}", "--json"]
         _, out = self.run("--no-lock", "check", *options, accepted=(0, 1))
         return check_of(out.splitlines())
