@@ -64,10 +64,10 @@ Disallow: /*?
 
 
 class Application:
-    """The web part of one process. Safe in threads."""
+    """The web part of a process. Safe in threads."""
 
     def __init__(self, settings: Settings) -> None:
-        """Load configuration and registry; a missing one is looked for again at each request."""
+        """Load configuration and registry; each request looks again for a missing file."""
         self._settings = settings
         self._repositories = repositories.Repositories(settings.root)
         self._readability = health.Readability(self._repositories.is_readable)
@@ -86,19 +86,19 @@ class Application:
             self._repositories.check_configuration()
             self._repositories.warm()
         except Exception:
-            # Told, and not fatal: a corrected hgrc is noticed by the next request.
+            # Reported, and not fatal: the next request notices a corrected hgrc.
             report("configuration", traceback.format_exc())
         self._rendering = Rendering(settings, self._repositories)
         self._requests = RepositoryRequests(
             settings, self._repositories, self._rendering, self._responses
         )
-        # Not a method of this object: without a circle, its renderers end as soon as it is gone.
+        # Not a method of this object: without a reference cycle, the renderers end with it.
         changed = functools.partial(_forget_missing, self._repositories, self._readability)
         self._registry = RegistryReader(settings.registry, settings.dynamic, changed)
         self._registry.load()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request; no request of a client makes this raise before its answer begins."""
+        """Answer a request; no request of a client makes this raise before its answer begins."""
         exchange = Exchange(
             environ=environ,
             start_response=start_response,
@@ -192,7 +192,7 @@ class Application:
     def _redirect_renamed(
         self, exchange: Exchange, registry: Registry, principal: Principal | None
     ) -> None:
-        """Raise the redirect from a former path of a repository to its new one."""
+        """Raise the redirect from a former path of a repository to its new path."""
         if registry.renamed and exchange.method in ("GET", "HEAD"):
             raw = str(exchange.environ.get("RAW_URI", exchange.path)).partition("?")[0]
             raw += f"?{exchange.query}" if exchange.query else ""
@@ -211,7 +211,7 @@ class Application:
         route: routing.Index | None,
         principal: Principal | None,
     ) -> Iterable[bytes]:
-        """Answer a request that is not about one repository; raises RefusedError."""
+        """Answer a request that is not about a repository; raises RefusedError."""
         path = exchange.path
         if path == "/robots.txt":
             exchange.entry["command"] = "robots"
@@ -230,16 +230,16 @@ class Application:
         raise not_found()
 
     def can_compute(self) -> bool:
-        """Whether this process can start renderers; without them it answers from memory alone."""
+        """Whether this process can start renderers; without them it answers only from memory."""
         return self._rendering.is_alive()
 
     def health(self) -> health.Health:
         """The health of this process, looked up now."""
         # Checks come every few seconds, with and without other requests.
         self._rendering.end_idle()
-        found = self._readability.look(self._registry.current())
+        readable = self._readability.look(self._registry.current())
         return health.assess(
-            found,
+            readable,
             is_draining=health.is_draining(self._settings.drain, now=time.time()),
             has_renderers=self.can_compute(),
             mirror_problem=health.mirror_problem_of(self._settings.mirror_state),
@@ -270,7 +270,7 @@ def create(environment: Mapping[str, str] | None = None) -> Application:
 
 
 def __getattr__(name: str) -> Any:
-    """Make `application` on first use, so that importing this module starts nothing."""
+    """Create `application` on first use, so that importing this module starts nothing."""
     if name == "application":
         made = create()
         globals()["application"] = made

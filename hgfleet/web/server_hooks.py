@@ -28,13 +28,13 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Answer health checks in a worker, which ends after the first one that finds it broken."""
+    """Answer health checks in a worker; the first check that finds it broken ends it."""
     application = worker.wsgi
 
     def assess() -> Health:
         health: Health = application.health()
         if not application.can_compute():
-            # It ends what is under way; the master starts another one.
+            # It ends its requests under way; the master starts another worker.
             worker.alive = False
         return health
 

@@ -1,1 +1,1 @@
-"""hgweb of Mercurial in this process: its repositories, one run, and the cache of answers."""
+"""hgweb of Mercurial in this process: its repositories, a run, and the cache of answers."""

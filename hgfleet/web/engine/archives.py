@@ -2,20 +2,20 @@
 
 A manifest may hold any path, and an archive that fails in its middle has status 200 already. A
 changeset may hold any time. The time of a file in an archive is no content of the changeset, so a
-time that a format cannot hold becomes the nearest one that it can:
+time that a format cannot hold becomes the nearest time that it can:
 
 | format | names | times |
 | --- | --- | --- |
 | zip | UTF-8, 65,535 bytes | from 1980-01-01 to 2038-01-19 03:14:07 UTC: 32 bits with a sign |
 | tar.gz | all | of files: all; of the whole, in the header of gzip: 32 bits without a sign |
 
-Core raises an exception above those of a zip and below 1970 in a tar.gz, after the first bytes.
-Both hold files of every size, zip as Zip64; the memory of a renderer bounds them.
+Core raises an exception for a later time in a zip and for a time before 1970 in a tar.gz, after the
+first bytes. Both hold files of every size, zip as Zip64; the memory of a renderer bounds them.
 
-An archive that is larger than the renderer holds back looks at the index of each of its files
-before the first byte: for removed contents, missing revisions, and files above the memory. Only a
-text that is not that of its hash is found later; the answer breaks off then, without the end of its
-chunks and without that of the archive, so no client takes it for whole.
+For an archive that is larger than the renderer holds back, the index of each file is read before
+the first byte: for removed contents, missing revisions, and files above the memory. Only a text
+that does not have its hash is found later; the answer breaks off then, without the end of its
+chunks and of the archive, so no client takes it for whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ZIP_TIMES: Final = (315_532_800.0, 2.0**31 - 1)
 GZIP_TIMES: Final = (0.0, 2.0**32 - 1)
 """Earliest and latest time that a format holds, in seconds since 1970."""
 UNKNOWN_TIME: Final = ZIP_TIMES[0]
-"""The time of files of a changeset without a readable one: the earliest that each format holds."""
+"""The time of files of a changeset without a readable time: the earliest that each format holds."""
 
 
 class RefusedError(Exception):
@@ -60,7 +60,7 @@ class BudgetError(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """How much of an archive is made: its files, the one under way included, and their bytes."""
+    """How much of an archive is made: its files, with the file under way, and their bytes."""
 
     files: int = 0
     size: int = 0

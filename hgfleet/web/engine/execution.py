@@ -1,4 +1,4 @@
-"""One run of hgweb, its answer collected or passed on piece by piece.
+"""A run of hgweb, its answer collected or passed on piece by piece.
 
 An answer that is small enough is collected before anything is sent: it gets a Content-Length, it
 can be stored, and an exception in the middle of a template becomes a clean error. Data of the wire
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Write = Callable[[bytes], object]
 
     class HandBack(Protocol):
-        """Takes an hgweb object back; one whose answer is not whole has to be dropped."""
+        """Takes an hgweb object back; an object whose answer is not whole has to be dropped."""
 
         def __call__(self, served: Served, /, *, is_whole: bool) -> None:
             """Take it back."""
@@ -159,8 +159,8 @@ class Execution:
             if policy == pages.CONTENT_SECURITY_POLICY:
                 own = ("Content-Security-Policy", policy)
                 return (*final, headers.REVALIDATE, *headers.FOR_PAGES, own), ""
-            found = _NONCE.search(policy)
-            if found is None:
+            nonce = _NONCE.search(policy)
+            if nonce is None:
                 raise RuntimeError("hgweb made a page without Content-Security-Policy")
-            return (*final, headers.REVALIDATE, *headers.FOR_PAGES), found[1]
+            return (*final, headers.REVALIDATE, *headers.FOR_PAGES), nonce[1]
         return (*final, headers.REVALIDATE, *headers.FOR_FILES), ""

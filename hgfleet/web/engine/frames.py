@@ -3,12 +3,12 @@
 Payloads that are not bytes of an answer are JSON, since a renderer reads hostile repositories and
 its worker must not unpickle an object of it.
 
-The frames of an answer have the number of its request, and come in one order (`Sequence`). A frame
-with another number, or of a kind that has no place there, is a broken channel: the worker kills the
-renderer, and takes no byte of the frame for an answer.
+The frames of an answer have the number of its request, and come in a fixed order (`Sequence`). A
+frame with another number, or of a kind that has no place there, is a broken channel: the worker
+kills the renderer, and takes no byte of the frame for an answer.
 
 The renderer of a data stream also sends facts for the access log (NOTE), and asks questions (ASK),
-each of which has one REPLY: the worker knows what the renderer cannot.
+each of which gets a REPLY: the worker knows what the renderer cannot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAILURE: Final = b"X"
 NOTE: Final = b"N"
 """Fields of the access log, of a data stream."""
 ASK: Final = b"K"
-"""A question of a data stream, one of `QUESTIONS`."""
+"""A question of a data stream, from `QUESTIONS`."""
 REPLY: Final = b"Y"
 """The worker's reply: a sentence that refuses, or nothing."""
 
@@ -54,19 +54,19 @@ _FOLLOWING: Final = {
     END: frozenset[bytes](),
     FAILURE: frozenset[bytes](),
 }
-"""The kinds of frames that may come after each. hgweb says nothing at all to some HEAD requests."""
+"""The kinds of frames that may follow each. hgweb says nothing at all to some HEAD requests."""
 
 _NOTED: Final = {
     "answer": frozenset(clone_counts.SOURCES),
-    "source": frozenset(one for sources in clone_counts.SOURCES.values() for one in sources),
+    "source": frozenset(name for sources in clone_counts.SOURCES.values() for name in sources),
 }
-"""Fields of a note with words, beside `waited` (seconds), and their values."""
+"""Fields of a note with words, and their values; a note may also have `waited` (seconds)."""
 
 _HEADER: Final = struct.Struct(">cQI")
 _LARGEST: Final = 16 * 1024 * 1024
-"""Bytes of a payload; the largest one is a request with a body of 4 MiB, quoted in JSON."""
+"""Bytes of a payload; the largest is a request with a body of 4 MiB, quoted in JSON."""
 PART: Final = 1024 * 1024
-"""Bytes of an answer that one frame has at most."""
+"""Most bytes of an answer in a frame."""
 
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}( .*)?")
 
@@ -87,10 +87,10 @@ class Head(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of an answer: processor time (seconds), and why it is no whole one.
+    """The end of an answer: processor time (seconds), and why the answer is not whole.
 
     `kind` is "" for a whole answer. `ends`: the renderer ends too, and takes no further request.
-    `is_told`: the bytes of the answer themselves tell the client that it is no whole one.
+    `is_told`: the bytes of the answer themselves tell the client that it is not whole.
     """
 
     ends: bool
@@ -101,9 +101,9 @@ class End(NamedTuple):
 
 
 class Sequence:
-    """The frames of one answer as they come: of one request, in the order of an answer.
+    """The frames of an answer as they come: all of the same request, in the order of an answer.
 
-    Those of a data stream (`is_stream`) have notes and questions between them.
+    The frames of a data stream (`is_stream`) have notes and questions between them.
     """
 
     def __init__(self, number: int, *, is_stream: bool = False) -> None:
@@ -112,7 +112,7 @@ class Sequence:
         self._between = frozenset({NOTE, ASK}) if is_stream else frozenset[bytes]()
 
     def check(self, kind: bytes, number: int) -> None:
-        """Take the next frame; raises BrokenError for one that has no place there."""
+        """Take the next frame; raises BrokenError for a frame that has no place there."""
         if number != self._number:
             raise BrokenError(f"got a frame of request {number}, expected {self._number}")
         if kind in self._between and self._last not in (END, FAILURE):
@@ -123,7 +123,7 @@ class Sequence:
 
 
 def send(channel: socket.socket, kind: bytes, number: int, payload: bytes = b"") -> None:
-    """Send one frame; raises ClosedError."""
+    """Send a frame; raises ClosedError."""
     header = _HEADER.pack(kind, number, len(payload))
     try:
         if len(payload) < 65536:
@@ -136,7 +136,7 @@ def send(channel: socket.socket, kind: bytes, number: int, payload: bytes = b"")
 
 
 def send_json(channel: socket.socket, kind: bytes, number: int, value: Any) -> None:
-    """Send one frame with a JSON document; raises ClosedError."""
+    """Send a frame with a JSON document; raises ClosedError."""
     send(channel, kind, number, json.dumps(value).encode("ascii"))
 
 
@@ -150,8 +150,8 @@ def receive(channel: socket.socket) -> tuple[bytes, int, bytes]:
 
 def greeting(kind: bytes, payload: bytes) -> int:
     """Return the process id that a new renderer sends; raises BrokenError."""
-    found = _object(payload)
-    pid = found.get("pid")
+    fields = _object(payload)
+    pid = fields.get("pid")
     if kind != HELLO or type(pid) is not int:
         raise BrokenError(f"got {payload!r:.80} as a renderer's first frame")
     return pid
@@ -159,8 +159,8 @@ def greeting(kind: bytes, payload: bytes) -> int:
 
 def head(payload: bytes) -> Head:
     """Read the payload of HEAD; raises BrokenError."""
-    found = _object(payload)
-    status, headers = found.get("status"), found.get("headers")
+    fields = _object(payload)
+    status, headers = fields.get("status"), fields.get("headers")
     if not isinstance(status, str) or not _STATUS.fullmatch(status):
         raise BrokenError(f"got {status!r:.80} as the status of an answer")
     if not isinstance(headers, list) or not all(map(_is_header, headers)):
@@ -170,10 +170,10 @@ def head(payload: bytes) -> Head:
 
 def end(kind: bytes, payload: bytes) -> End:
     """Read the payload of END or FAILURE; raises BrokenError."""
-    found = _object(payload)
-    ends, cpu = found.get("ends"), found.get("cpu")
-    why, cause = found.get("kind", ""), found.get("cause", "")
-    is_told = found.get("is_told", False)
+    fields = _object(payload)
+    ends, cpu = fields.get("ends"), fields.get("cpu")
+    why, cause = fields.get("kind", ""), fields.get("cause", "")
+    is_told = fields.get("is_told", False)
     if type(is_told) is not bool or type(ends) is not bool or not isinstance(cpu, int | float):
         raise BrokenError(f"got {payload!r:.80} as the end of an answer")
     if not isinstance(why, str) or not isinstance(cause, str) or bool(why) != (kind == FAILURE):
@@ -183,15 +183,15 @@ def end(kind: bytes, payload: bytes) -> End:
 
 def note(payload: bytes) -> dict[str, object]:
     """Read the payload of NOTE; raises BrokenError for any other field of the access log."""
-    found = _object(payload)
-    for name, value in found.items():
+    fields = _object(payload)
+    for name, value in fields.items():
         if name == "waited":
             is_right = isinstance(value, int | float) and not isinstance(value, bool)
         else:
             is_right = name in _NOTED and isinstance(value, str) and value in _NOTED[name]
         if not is_right:
             raise BrokenError(f"got {payload!r:.80} as fields of the access log")
-    return found
+    return fields
 
 
 def question(payload: bytes) -> str:
@@ -212,17 +212,17 @@ def ask(channel: socket.socket, number: int, asked: str) -> str:
 
 
 def _is_header(item: object) -> bool:
-    return isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item)
+    return isinstance(item, list) and len(item) == 2 and all(isinstance(part, str) for part in item)
 
 
 def _object(payload: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(payload)
+        decoded = json.loads(payload)
     except (ValueError, RecursionError) as problem:
         raise BrokenError(f"got {payload!r:.80}, expected JSON") from problem
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise BrokenError(f"got {payload!r:.80}, expected a JSON object")
-    return found
+    return decoded
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes:

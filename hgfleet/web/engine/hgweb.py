@@ -1,4 +1,4 @@
-"""hgweb of Mercurial, adapted: one repository object each, safe headers, forced settings.
+"""hgweb of Mercurial, adapted: a repository object of its own, safe headers, forced settings.
 
 Written against Mercurial 7.0 to 7.2 (`mercurial/hgweb/hgweb_mod_inner.py`): `hgweb._obtainrepo` and
 `hgweb.run_wsgi`. `testing/integration/web/test_web_core.py` fails when they change.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 # Registers revset functions, template keywords and wire commands. Only `mercurial.hgweb.hgweb_mod`
-# does it on import, and the package `mercurial.hgweb` hides that module behind the inner one.
+# does it on import, and the package `mercurial.hgweb` hides that module behind `hgweb_mod_inner`.
 initialization.init()
 search.restrict()
 working_copy.hide()
@@ -63,9 +63,10 @@ _FORCED: Final = (
     (b"web", b"csp", CONTENT_SECURITY_POLICY.encode("ascii")),
     (b"ui", b"interactive", b"false"),
     # A stream of the store is read under the repository's lock, which a worker cannot take. Clients
-    # that request one get a usual clone instead; stream bundles come from the object store.
+    # that request a stream get a usual clone instead; stream bundles come from the object store.
     (b"server", b"uncompressed", b"false"),
-    # Headers hold the arguments of some 1,500 heads; a body holds those of every repository.
+    # Headers hold the arguments of some 1,500 heads; a body has room for the heads of any
+    # repository.
     (b"experimental", b"httppostargs", b"true"),
 )
 """Settings that the code relies on. All others come from /etc/hgfleet/hgrc and the registry."""
@@ -115,7 +116,7 @@ def _for_import(
 ) -> Iterator[Any]:
     """Write a raw diff as `hg import` needs it: binary files, modes and renames are in git's form.
 
-    The pages for people keep the short form, in which a binary file is one line.
+    The pages for people keep the short form, in which a binary file is a single line.
     """
     words = (context, repository, changeset, base, files, style, *more)
     with contextlib.ExitStack() as settings:
@@ -131,7 +132,7 @@ extensions.wrapfunction(webutil, "_diffsgen", _for_import)
 def _audited(original: Callable[..., Any], web: Any) -> Any:
     """Refuse an archive with paths that it must not or cannot hold, before its first byte.
 
-    Core makes a page of most exceptions, which fails where it has begun an archive.
+    Core turns most exceptions into a page, which fails once it has begun an archive.
     """
     kind = web.req.qsparams.get(b"type")
     before_sending = web.req.rawenv.get(BEFORE_SENDING.encode("ascii"))
@@ -172,7 +173,7 @@ def _audited(original: Callable[..., Any], web: Any) -> Any:
 
 
 def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -> archives.Progress:
-    """Refuse an archive whose files cannot all be read, as far as their indexes tell that.
+    """Refuse an archive with files that cannot be read, as far as their indexes show.
 
     Return what the whole archive has.
     """
@@ -194,7 +195,7 @@ def _look_at_contents(context: Any, paths: Iterable[bytes], memory_bytes: int) -
 
 
 def _refusal(problem: BaseException | None) -> Exception | None:
-    """Return the refusal that an exception is about; None for a failure."""
+    """Return the refusal that caused an exception; None for a failure."""
     while problem is not None:
         if isinstance(problem, archives.RefusedError | archives.BudgetError):
             return type(problem)(*problem.args)
@@ -228,7 +229,7 @@ def _zip(dest: Any, mtime: float) -> Any:
 
 
 def _gzipped_tar(dest: Any, mtime: float) -> Any:
-    """Write an archive whose members have the time itself, which the header of gzip cannot hold."""
+    """Write an archive whose members have the exact time, which the header of gzip cannot hold."""
     made = archival.tarit(dest, archives.time_within(mtime, archives.GZIP_TIMES), "gz")
     made.mtime = mtime if math.isfinite(mtime) else archives.UNKNOWN_TIME
     return _counted(made)
@@ -269,15 +270,15 @@ class _Response(request_module.wsgiresponse):  # type: ignore[misc]  # no type h
 def _printable(name: bytes, value: bytes) -> bytes:
     """Make a header value ASCII; the name of a file goes into the extended form of RFC 6266."""
     plain = bytes(byte if 32 <= byte < 127 else ord("_") for byte in value)
-    before, found, filename = value.partition(b"filename=")
-    if name.lower() == b"content-disposition" and found:
+    before, marker, filename = value.partition(b"filename=")
+    if name.lower() == b"content-disposition" and marker:
         encoded = quote(filename.strip(b'"'), safe="").encode("ascii")
         return b"%sfilename*=UTF-8''%s" % (before, encoded)
     return plain
 
 
 class Hgweb(hgweb_mod_inner.hgweb):  # type: ignore[misc]  # no type hints in core
-    """An hgweb object with exactly one repository object, for one thread at a time."""
+    """An hgweb object with a single repository object, for one thread at a time."""
 
     def __init__(self, repository: Any) -> None:
         super().__init__(repository)

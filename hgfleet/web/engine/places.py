@@ -1,4 +1,4 @@
-"""Place of a repository for the processes of the web part: where it is, which one, its settings."""
+"""Place of a repository for the processes of the web part: its path, identity and settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hgfleet.registry.model.registry import Repository
 
 MOST: Final = 4096
-"""Places that are kept, those used last; making one takes some 30 µs."""
+"""Places that are kept, the most recently used; making a place takes some 30 µs."""
 
 
 class Place(NamedTuple):

@@ -1,16 +1,16 @@
-"""hgweb objects, made once per repository and used by one thread at a time.
+"""hgweb objects, kept for each repository and used by one thread at a time.
 
 hgweb claims to be safe in threads, but it shares a list of repository objects without a lock and
-initialises global state on its first requests: under load, answers of the first instant are errors.
-Here each object has one user at a time; a second thread that needs the same repository at the same
-moment gets an object of its own, and both stay for the next requests. An object is dropped when the
-repository's fingerprint is no longer the one it was made for, so no answer can be older than the
+initialises global state on its first requests: under load, the first answers are errors. Here each
+object has one user at a time; a second thread that needs the same repository at the same moment
+gets an object of its own, and both stay for the next requests. An object is dropped when the
+repository's fingerprint has changed since it was made, so no answer can be older than the
 fingerprint that its request found.
 
 The registry is replaced in one step, and on a mirror the folders of repositories are moved after
-it: a folder may have another repository than that of the entry. So the identity of the folder is
-compared with that of the entry at each request, that of the opened store when an object is made,
-and that of the folder again before an answer is sent.
+it: a folder may have another repository than its entry says. So the entry's identity is compared
+with the identity in the folder at each request, with the identity in the opened store when an
+object is made, and with the folder again before an answer is sent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AwayError(UnavailableRepositoryError):
     def __init__(self, problem: str, *, is_parked: bool = False) -> None:
         super().__init__(problem)
         self.is_parked = is_parked
-        """The applier has parked it; otherwise another repository is in its place."""
+        """The applier has parked it; if not, another repository is in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Repositories:
         self._capacity = idle
         self._lock = threading.Lock()
         # Making an object runs code of core and of extensions that initialises state shared by all
-        # threads; one at a time.
+        # threads; so objects are made one at a time.
         self._make_lock = threading.Lock()
         self._idle: OrderedDict[str, list[Served]] = OrderedDict()
         self._count = 0
@@ -105,12 +105,12 @@ class Repositories:
     def changed(self, path: str, identity: str) -> int | None:
         """The time of the last push in seconds since the epoch.
 
-        None before the first one, and for a repository of another identity.
+        None before the first push, and for a repository of another identity.
         """
         try:
             self.check(path, identity)
-            found = (self._root / f"{path}/.hg/{files.WATCHED[files.CHANGELOG]}").stat()
-            return found.st_mtime_ns // 1_000_000_000
+            changelog = (self._root / f"{path}/.hg/{files.WATCHED[files.CHANGELOG]}").stat()
+            return changelog.st_mtime_ns // 1_000_000_000
         except (OSError, AwayError):
             return None
 
@@ -128,13 +128,13 @@ class Repositories:
         the process ends, since Python cannot unload them.
         """
         if self._configuration:
-            found = files.read(self._configuration)
-            if found != self._configured:
+            current = files.read(self._configuration)
+            if current != self._configured:
                 with self._make_lock:
-                    if found != self._configured:
+                    if current != self._configured:
                         self._forget()
                         self._base = None
-                        self._configured = found
+                        self._configured = current
                         self.generation += 1
         return self.generation
 
@@ -168,7 +168,7 @@ class Repositories:
         """Take an object back.
 
         An object whose fingerprint had not settled is not used again: it may have read older
-        content than that of files which look the same.
+        content of files that look the same.
         """
         if served.generation != self.generation or not served.fingerprint.is_settled():
             return
@@ -185,7 +185,7 @@ class Repositories:
         self._look_at_one()
 
     def _look_at_one(self) -> None:
-        """Drop the objects of one repository, in turn, if it has changed.
+        """Drop the objects of the next repository, in turn, if it has changed.
 
         They would not be lent again, and they hold the files of an old store
         (hgext/pinned_store.py).
@@ -198,7 +198,7 @@ class Repositories:
         fingerprint = self.fingerprint(path)
         with self._lock:
             waiting = self._idle.get(path, [])
-            current = [one for one in waiting if one.fingerprint == fingerprint]
+            current = [served for served in waiting if served.fingerprint == fingerprint]
             if len(current) < len(waiting):
                 self._count -= len(waiting) - len(current)
                 if current:
@@ -224,10 +224,10 @@ class Repositories:
             application = hgweb.Hgweb(
                 factory.repository(ui, os.fsencode(self._root / path)),
             )
-            found = opened_identity.of(application.repository)
-            if place.identity not in ("", found):
+            opened = opened_identity.of(application.repository)
+            if place.identity not in ("", opened):
                 raise UnavailableRepositoryError(
-                    f"{path}: opened repository {found or 'without identity'}, "
+                    f"{path}: opened repository {opened or 'without identity'}, "
                     f"expected {place.identity}"
                 )
             return Served(place, application, fingerprint, generation)
@@ -237,11 +237,11 @@ class Repositories:
 
 def _configuration_files() -> tuple[str, ...]:
     """The files that HGRCPATH names, with the files of the folders that it names."""
-    found: list[str] = []
+    listed: list[str] = []
     for item in os.environ.get("HGRCPATH", "").split(os.pathsep):
         if item:
             path = Path(item)
-            found.append(item)
+            listed.append(item)
             if path.is_dir():
-                found += [str(entry) for entry in sorted(path.glob("*.rc"))]
-    return tuple(found)
+                listed += [str(entry) for entry in sorted(path.glob("*.rc"))]
+    return tuple(listed)

@@ -1,10 +1,10 @@
 """Revsets that a web client may search with: a short list of functions with literal arguments.
 
-hgweb evaluates `/log?rev=` as a revset and refuses strings that begin with `re:`. A pattern has
-other ways in: `file('listfile:PATH')` reads files of the server, `_matchfiles`, `grep` and
-`file('set:...')` evaluate regular expressions, and hgweb looks before it joins `'r' ## 'e:...'`.
-A regular expression holds the GIL, so no thread can end it. Here the shape of the tree decides,
-after aliases are expanded and `##` is joined. Every other query is an exact search for its words.
+hgweb evaluates `/log?rev=` as a revset and refuses strings that begin with `re:`. A pattern can get
+in by other ways: `file('listfile:PATH')` reads files of the server, `_matchfiles`, `grep` and
+`file('set:...')` evaluate regular expressions, and hgweb checks before it joins `'r' ## 'e:...'`. A
+regular expression holds the GIL, so no thread can end it. Here the shape of the tree decides, after
+aliases are expanded and `##` is joined. Every other query is an exact search for its words.
 
 Written against Mercurial 7.2 (`mercurial/hgweb/webcommands.py`, `_search`).
 `testing/integration/web/test_web_core.py` fails when it changes.
@@ -20,7 +20,7 @@ from mercurial.hgweb import webcommands
 from hgfleet.web.engine import working_copy
 
 MOST_NODES: Final = 64
-"""Of a parsed query. Each function reads up to the whole changelog, so their number has an end."""
+"""Of a parsed query. Each function reads up to the whole changelog, so their number is limited."""
 
 MOST_DIGITS: Final = 20
 """Digits of a number that is read; Python refuses more than 4,300."""
@@ -56,7 +56,7 @@ FUNCTIONS: Final[dict[bytes, tuple[tuple[str, ...], int]]] = {
     b"tag": ((TEXT,), 0),
     b"user": ((TEXT,), 1),
 }
-"""Name of a function: the kinds of its arguments, and the number of those that it must have."""
+"""Name of a function: the kinds of its arguments, and how many of them it must have."""
 
 OPERATORS: Final = frozenset(
     {b"and", b"ancestor", b"dagrange", b"dagrangepost", b"dagrangepre", b"group", b"minus", b"not"}
@@ -106,17 +106,17 @@ def _problem_of_call(tree: Tree) -> str:
         return f"{shown}() has {len(arguments)} arguments"
     for kind, argument in zip(kinds, arguments, strict=False):
         if kind == SET:
-            found = _problem(argument)
+            reason = _problem(argument)
         elif argument[0] not in LITERALS or argument[1].startswith(b"re:"):
-            found = f"{shown}() takes plain text"
+            reason = f"{shown}() takes plain text"
         elif kind == NUMBER and not argument[1].isdigit():
-            found = f"{shown}() takes a number"
+            reason = f"{shown}() takes a number"
         elif _is_working_copy(argument[1]):
-            found = f"{shown}() names the working copy, which a server does not have"
+            reason = f"{shown}() names the working copy, which a server does not have"
         else:
-            found = ""
-        if found:
-            return found
+            reason = ""
+        if reason:
+            return reason
     return ""
 
 
@@ -141,8 +141,8 @@ class _Revsets:
         tree = revsetlang.parse(spec, lookup)
         tree = revsetlang.expandaliases(tree, ui.configitems(b"revsetalias"))
         tree = revsetlang.foldconcat(tree)
-        if found := problem(tree):
-            raise error.ParseError(found.encode("ascii"))
+        if reason := problem(tree):
+            raise error.ParseError(reason.encode("ascii"))
         return revset.match(ui, spec, lookup=lookup)
 
 

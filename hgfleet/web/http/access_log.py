@@ -1,9 +1,9 @@
-"""One JSON line per request, appended to a file that may be rotated at any time.
+"""A JSON line for each request, appended to a file that may be rotated at any time.
 
 A file and not the journal: journald limits the rate of a service and drops the lines above it, and
 these lines are evidence (how many bytes of changesets this server sent, and how many came from the
-object store). Each line is one write(2) to a file opened for appending, so the lines of several
-worker processes do not mix.
+object store). Each line is a single write(2) to a file opened for appending, so the lines of
+several worker processes do not mix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AccessLog:
         self._checked = 0.0
 
     def write(self, event: dict[str, object]) -> None:
-        """Write one line; a full disk loses lines and never a request."""
+        """Write a line; a full disk loses lines and never a request."""
         now = time.time()
         stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         line = _encode({"time": stamp.replace("+00:00", "Z"), **event}) + "\n"
@@ -54,8 +54,8 @@ class AccessLog:
                 return self._descriptor
             self._checked = now
             try:
-                found = path.stat()
-                current: tuple[int, int] | None = (found.st_dev, found.st_ino)
+                stat = path.stat()
+                current: tuple[int, int] | None = (stat.st_dev, stat.st_ino)
             except OSError:
                 current = None
             if self._descriptor < 0 or current != self._inode:

@@ -1,4 +1,4 @@
-"""One HTTP request with its log entry, and the refusals that end it without hgweb."""
+"""An HTTP request with its log entry, and the refusals that end it without hgweb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, the way to answer it, and its line of the access log.
+    """A request, the way to answer it, and its line of the access log.
 
     `started` is the reading of time.perf_counter at its arrival (seconds).
     """
@@ -46,13 +46,13 @@ class Exchange:
     is_started: bool = False
     """Whether the status line has been sent."""
     is_personal: bool = False
-    """Whether the answer is for this client alone."""
+    """Whether the answer is for this client only."""
     arguments: str | None = None
     """Arguments of a wire command out of the body of a POST; None if they are in headers."""
     signed_in: protocol.Question | None = None
     """The question to which the person of the request was the answer."""
     may_go_on: Callable[[], bool] = lambda: True
-    """Whether the right by which it was let in still holds; for code that has waited."""
+    """Whether the permission that let the request in still holds; for code that has waited."""
 
     @property
     def is_head(self) -> bool:
@@ -65,7 +65,7 @@ class Exchange:
         return str(self.environ.get("HTTP_X_REAL_IP") or self.environ.get("REMOTE_ADDR", ""))[:64]
 
     def base_url(self, public_url: str) -> str:
-        """The configured address of this site, else the one that the request names."""
+        """The configured address of this site, else the address that the request names."""
         if public_url:
             return public_url
         scheme = "https" if self.environ.get("wsgi.url_scheme") == "https" else "http"
@@ -79,7 +79,7 @@ def bad(sentence: str) -> RefusedError:
 
 
 def not_found() -> RefusedError:
-    """404, in the same words for a path that does not exist and for one that is hidden."""
+    """404, in the same words for a missing and for a hidden path."""
     return RefusedError(HTTPStatus.NOT_FOUND, "There is no such page or repository here.")
 
 

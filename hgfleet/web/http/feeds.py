@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def as_xml(content_type: str, parts: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the parts of a body, those of a feed without characters that XML forbids."""
+    """Return the parts of a body; the parts of a feed lose the characters that XML forbids."""
     if not content_type.startswith(TYPES):
         return parts
     return tuple(_document(part.decode("utf-8", "replace")).encode() for part in parts)

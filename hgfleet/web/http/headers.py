@@ -1,4 +1,4 @@
-"""Response headers: those of every answer, those of pages, entity tags."""
+"""Response headers of every answer and of pages; entity tags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REVALIDATE: Final = ("Cache-Control", "no-cache")
 KEEP_NOWHERE: Final = ("Cache-Control", "no-store")
 DEPENDS_ON_WHO: Final = ("Vary", "Authorization")
 PERSONAL: Final[Headers] = (("Cache-Control", "private, no-store"), DEPENDS_ON_WHO)
-"""For answers to one client alone, and for answers about its password."""
+"""For answers to a single client, and for answers about its password."""
 
 
 def personal(final: Headers) -> Headers:

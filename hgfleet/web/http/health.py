@@ -28,10 +28,10 @@ HEALTH_S: Final = 1.0
 """For how long the list of unreadable repositories is reused (seconds)."""
 
 SAMPLE: Final = 50
-"""Repositories that one look reads, in turn: reading 10,000 each second is a load of its own."""
+"""Repositories that a look reads, in turn: reading 10,000 each second is a load of its own."""
 
 LEASE_MARGIN_S: Final = 2.0
-"""Seconds before the end of its lease at which a mirror fails; the proxy notices meanwhile."""
+"""Seconds before the end of its lease at which a mirror fails, so the proxy notices in time."""
 
 LEASE_MOST_S: Final = 600.0
 """A lease that ends later than that (seconds) was written by a clock that was wrong."""
@@ -70,8 +70,8 @@ def assess(
 ) -> Health:
     """Decide about a worker; `found` is None without a registry.
 
-    One unreadable repository does not make this server sick: if it were corrupt everywhere, all
-    mirrors would leave the proxy at once. A server that can read none of them is sick.
+    A single unreadable repository does not make this server fail: if it were corrupt everywhere,
+    all mirrors would leave the proxy at once. A server that can read no repository fails.
     """
     document: dict[str, object] = {}
     problem = ""
@@ -108,8 +108,8 @@ def mirror_problem(state: bytes | None, *, now: float) -> str:
     if state is None:
         return "replication has written no state"
     try:
-        found = json.loads(state)
-        caught_up, lease_until = found["caught_up"], found["lease_until"]
+        document = json.loads(state)
+        caught_up, lease_until = document["caught_up"], document["lease_until"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return "the state of replication cannot be read"
     is_right = isinstance(caught_up, bool) and type(lease_until) in (int, float)
@@ -154,7 +154,7 @@ def is_draining(path: Path, *, now: float) -> bool:
     """Say whether the file for draining is there and still counts.
 
     A deploy writes `until=SECONDS` (since 1970) into it, so that a deploy that was killed leaves no
-    host drained. Any other file, such as the empty one of an operator, counts until it is removed.
+    host drained. Any other file, such as an operator's empty file, counts until it is removed.
     """
     try:
         words = path.read_bytes()[:DRAIN_BYTES].split()
@@ -171,7 +171,7 @@ def is_draining(path: Path, *, now: float) -> bool:
 
 
 def mirror_problem_of(path: Path | None) -> str:
-    """Say why this host may be behind, by the file of replication; without one it is no mirror."""
+    """Say why this host may be behind, by the file of replication; None: it is no mirror."""
     if path is None:
         return ""
     try:
@@ -200,7 +200,7 @@ class Readability:
             self._paths = None
 
     def look(self, registry: Registry | None) -> Found | None:
-        """Read the next repositories; a change of the unreadable ones is reported."""
+        """Read the next repositories; report a change of the unreadable repositories."""
         if registry is None:
             return None
         with self._lock:
@@ -215,13 +215,13 @@ class Readability:
             before = tuple(self._unreadable)
             self._look_at(self._sample(self._paths))
             if len(self._unreadable) >= min(SAMPLE, len(self._paths)):
-                # Perhaps the disk is gone: look at all until one can be read.
+                # Perhaps the disk is gone: look at all repositories until one can be read.
                 self._look_at_all(self._paths)
-            found = Found(len(self._paths), tuple(self._unreadable))
-            if found.unreadable and found.unreadable != before:
-                report("unreadable", " ".join(found.unreadable[:20]))
-            self._last = (now, found)
-            return found
+            result = Found(len(self._paths), tuple(self._unreadable))
+            if result.unreadable and result.unreadable != before:
+                report("unreadable", " ".join(result.unreadable[:20]))
+            self._last = (now, result)
+            return result
 
     def _sample(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         sample = paths[self._next : self._next + SAMPLE]

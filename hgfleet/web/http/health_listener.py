@@ -1,4 +1,4 @@
-"""Health checks on a socket of their own, beside the threads that answer clients.
+"""Health checks on a socket and in a thread of their own, apart from the threads for clients.
 
 nginx sends /healthz there. A check therefore never waits behind requests: the balancer takes a host
 out when it is dead, and not when it has much to do.
@@ -33,7 +33,7 @@ def listen(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    # nginx is another user. The answer is public, and connecting is all that one can do here.
+    # nginx is another user. The answer is public, and a client can do nothing here but connect.
     umask = os.umask(0o111)
     try:
         listening.bind(str(path))

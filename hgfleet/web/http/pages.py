@@ -56,7 +56,7 @@ CONTENT_SECURITY_POLICY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One repository of an index; `changed` in seconds since the epoch, None: never."""
+    """A repository of an index; `changed` in seconds since the epoch, None: never."""
 
     path: str
     description: str
@@ -139,9 +139,9 @@ def index_json(
     listed: Sequence[Row],
     following: str | None = None,
 ) -> bytes:
-    """Render the same for programs; times are RFC 3339 in UTC, null before the first push.
+    """Render the index for programs; times are RFC 3339 in UTC, null before the first push.
 
-    `following` is the address of the next page, if there is one.
+    `following` is the address of the next page, None on the last page.
     """
     namespaces = sorted({row.namespace for row in listed if row.namespace})
     document = {

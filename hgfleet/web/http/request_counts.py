@@ -72,20 +72,20 @@ def kind_of(command: object) -> str:
 def counts(entry: Mapping[str, object], status: int, size: int, seconds: float) -> dict[str, float]:
     """Return what a request adds to the counts, by its line of the access log. Pure.
 
-    `size` is that of the body in bytes.
+    `size` is the size of the body in bytes.
     """
     command = entry.get("command")
     if command == HEALTH:
         return {}
     kind = kind_of(command)
-    found = {f"{kind} {status // 100}xx": 1.0, f"{kind} bytes": float(size)}
-    found.update(counters.at_most(seconds, BUCKETS, f"{kind} "))
+    amounts = {f"{kind} {status // 100}xx": 1.0, f"{kind} bytes": float(size)}
+    amounts.update(counters.at_most(seconds, BUCKETS, f"{kind} "))
     if entry.get("cache") in CACHE:
-        found[f"cache {entry['cache']}"] = 1.0
+        amounts[f"cache {entry['cache']}"] = 1.0
     if "refused" in entry:
-        found[f"refused {str(entry['refused']).partition(' ')[0]}"] = 1.0
-    found.update(clone_counts.counts(entry.get("answer"), entry.get("source"), size))
-    return found
+        amounts[f"refused {str(entry['refused']).partition(' ')[0]}"] = 1.0
+    amounts.update(clone_counts.counts(entry.get("answer"), entry.get("source"), size))
+    return amounts
 
 
 class Requests:
@@ -112,7 +112,7 @@ class Requests:
 
 
 class Counting:
-    """The counts of one process on their way to the file. Safe in threads."""
+    """The counts of a process on their way to the file. Safe in threads."""
 
     def __init__(self, folder: Path | None, complain: Callable[[str], object]) -> None:
         """Count into the file of a folder; None counts nothing. `complain` is told of losses."""

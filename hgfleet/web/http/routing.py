@@ -25,7 +25,7 @@ class InRepository:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The path is a folder with such repositories below it; "" is the top."""
+    """The path is a folder with readable repositories below it; "" is the top."""
 
     folder: str
 
@@ -40,7 +40,7 @@ def resolve(
 
     Nothing is normalised: a path with empty, `.` or `..` segments before the end of a repository's
     name names no repository. A repository that this person may not read is "not found", and so is a
-    folder that has only such ones: neither the answer nor its time tells that they exist.
+    folder that has only such repositories: neither the answer nor its time tells that they exist.
     `is_folder` says whether a repository that the person may read lies below a folder.
     """
     if not path.startswith("/"):
@@ -84,7 +84,7 @@ def is_canonical(raw_path: str, route: InRepository) -> bool:
     """Whether the path, as the client wrote it, spells the repository's name plainly.
 
     Names consist of characters that need no percent-encoding, so `%2F`, `%61` and the like in that
-    part come from a probe; each repository has one URL.
+    part come from a probe; each repository has a single URL.
     """
     plain = "/" + route.repository.path
     return raw_path == plain or raw_path.startswith((plain + "/", plain + "?"))

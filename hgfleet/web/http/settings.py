@@ -41,19 +41,19 @@ class Settings:
     # HGFLEET_WEB_MIRROR_STATE: what replication says of this host; unset: it is no mirror
     mirror_state: Path | None = None
     auth_socket: Path | None = None  # HGFLEET_WEB_AUTH_SOCKET; unset: no sign-in
-    request_cpu_seconds: float = 1.9  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of one request
-    archive_cpu_seconds: float = 1.9  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of one archive
-    # HGFLEET_WEB_REQUEST_MEMORY_BYTES, of one request, beyond what an idle renderer has
+    request_cpu_seconds: float = 1.9  # HGFLEET_WEB_REQUEST_CPU_SECONDS, of a request
+    archive_cpu_seconds: float = 1.9  # HGFLEET_WEB_ARCHIVE_CPU_SECONDS, of an archive
+    # HGFLEET_WEB_REQUEST_MEMORY_BYTES, of a request, beyond the memory of an idle renderer
     request_memory_bytes: int = 160 * 1024 * 1024
     renderers: int = 4  # HGFLEET_WEB_RENDERERS: answers of a process computed at a time
     waiting: int = 12  # HGFLEET_WEB_WAITING: requests of a process that wait for their turn
-    # HGFLEET_WEB_STREAMS: clones and pulls of one address at a time, of the threads of a process
+    # HGFLEET_WEB_STREAMS: clones and pulls of an address at a time, of the threads of a process
     streams: int = 8
     clones: int = 16  # HGFLEET_WEB_CLONES: clones of a process that wait or are served
-    stream_cpu_seconds: float = 3600.0  # HGFLEET_WEB_STREAM_CPU_SECONDS, of one clone or pull
-    # HGFLEET_WEB_STREAM_MEMORY_BYTES, of one clone or pull, beyond what an idle renderer has
+    stream_cpu_seconds: float = 3600.0  # HGFLEET_WEB_STREAM_CPU_SECONDS, of a clone or pull
+    # HGFLEET_WEB_STREAM_MEMORY_BYTES, of a clone or pull, beyond the memory of an idle renderer
     stream_memory_bytes: int = 2 * 1024 * 1024 * 1024
-    stream_seconds: float = 43200.0  # HGFLEET_WEB_STREAM_SECONDS, of one clone or pull, in all
+    stream_seconds: float = 43200.0  # HGFLEET_WEB_STREAM_SECONDS, of a clone or pull, in all
     health_socket: Path | None = None  # HGFLEET_WEB_HEALTH_SOCKET; unset: /healthz of the pool
     spool: Path | None = None  # HGFLEET_WEB_SPOOL: where nginx writes answers; unset: not checked
     spool_free_bytes: int = 512 * 1024 * 1024  # HGFLEET_WEB_SPOOL_FREE_BYTES, there at least

@@ -28,12 +28,12 @@ LONGEST_HEADER: Final = 4096
 """Characters of Authorization; the longest name and secret in UTF-8 and base64 are no longer."""
 
 WAITED_SECONDS: Final = 1.0
-"""A request that is younger is not asked about again; the daemon remembers people for as long."""
+"""A younger request is not checked again: the daemon remembers people for that long."""
 
 _CHALLENGE: Final = 'Basic realm="{realm}", charset="UTF-8"'
 _WRONG: Final = "The name or the password is not right, or the token is no longer good."
 NOTHING_PUBLIC: Final = "nothing public at this address"
-"""In the realm, which hg and browsers show beside the question for a name."""
+"""In the realm, which hg and browsers show with the question for a name."""
 _ANONYMOUS: Final = (
     "There is nothing public at this address: check its spelling, or sign in with a name and a "
     "password or token."
@@ -65,12 +65,13 @@ class SignIn:
         header = str(exchange.environ.pop("HTTP_AUTHORIZATION", ""))
         if self._client is None or not header:
             return None
-        # Accepted or refused, the answer is for this client alone.
+        # Accepted or refused, the answer is for this client only.
         exchange.is_personal = True
         if exchange.environ.get("wsgi.url_scheme") != "https":
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
-                "This server takes passwords over HTTPS only; change yours, it was sent in clear.",
+                "This server accepts passwords over HTTPS only; change yours, since it was sent "
+                "unencrypted.",
             )
         given = parse(header)
         if given is None:
@@ -90,7 +91,7 @@ class SignIn:
                 exchange.entry["refused"] = "throttled"
                 raise RefusedError(
                     HTTPStatus.TOO_MANY_REQUESTS,
-                    "Too many refused passwords or tokens; this one was not looked at. "
+                    "Too many refused passwords or tokens; this sign-in was not checked. "
                     f"Try again in {seconds} s, or use a token that is valid.",
                     (("Retry-After", str(seconds)),),
                 )
@@ -100,13 +101,12 @@ class SignIn:
         raise self.refused(exchange, _WRONG)
 
     def after_wait(self, exchange: Exchange, principal: Principal) -> Principal | None:
-        """Return the person of a request that has waited, as of now; None for a refused one.
+        """Return the person of a request that has waited, as of now; None if it is refused now.
 
-        Without an answer of the daemon it is the person of before: a wait has a bound, and a daemon
-        that is being restarted is no reason to give up the place in a queue. A client can bring
-        about that its secret is throttled, or that there is no room for its question: these refuse.
-        A right token is never throttled, and neither is a right password, unless by wrong ones from
-        the same address.
+        Without an answer of the daemon it is the same person as before: a wait has a bound, and a
+        daemon that is being restarted is no reason to lose a place in the queue. A client can cause
+        its secret to be throttled, or its question to find no room: both refuse. A right token is
+        never throttled, and a right password only after wrong passwords from the same address.
         """
         waited = time.perf_counter() - exchange.started
         if self._client is None or exchange.signed_in is None or waited < WAITED_SECONDS:
@@ -130,7 +130,7 @@ class SignIn:
         """401, with the challenge that makes hg and browsers send credentials."""
         exchange.is_personal = True
         exchange.entry["refused"] = "signin"
-        # Also for a wrong password: a client keeps the password of one realm.
+        # Also for a wrong password: a client keeps a password for its realm.
         realm = self._realm if exchange.path == "/login" else f"{self._realm}: {NOTHING_PUBLIC}"
         challenge = ("WWW-Authenticate", _CHALLENGE.format(realm=realm))
         return RefusedError(HTTPStatus.UNAUTHORIZED, sentence, (challenge,))
@@ -145,7 +145,7 @@ class SignIn:
 
 
 def parse(header: str) -> tuple[str, str] | None:
-    """Name and secret of an Authorization header, or None if it is no Basic one."""
+    """Name and secret of an Authorization header, or None if it is not Basic."""
     if len(header) > LONGEST_HEADER:
         return None
     scheme, _, encoded = header.partition(" ")

@@ -25,14 +25,14 @@ MOST_PAGES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One repository, with the longest declared namespace that it lies in, or ""."""
+    """A repository, with the longest declared namespace that it lies in, or ""."""
 
     namespace: str
     repository: Repository
 
     @property
     def order(self) -> tuple[str, str]:
-        """Where it stands in an index: by namespace, then by path."""
+        """The sort key in an index: by namespace, then by path."""
         return self.namespace, self.repository.path
 
 
@@ -48,10 +48,10 @@ class Page:
 
 
 class Catalogue:
-    """The entries of one registry. Immutable, so safe in threads."""
+    """The entries of a registry. Immutable, so safe in threads."""
 
     def __init__(self, registry: Registry, before: Catalogue | None = None) -> None:
-        """Take over from the catalogue before the entries of repositories that are the same."""
+        """Take over the entries of unchanged repositories from the catalogue before."""
         self.registry: Registry = registry
         known: Mapping[str, Entry] = {}
         if before is not None and before.registry.namespaces == registry.namespaces:
@@ -63,23 +63,23 @@ class Catalogue:
                 entry = Entry(namespace_of(path, registry.namespaces), repository)
             self.by_path[path] = entry
         self._paths = sorted(self.by_path)
-        # Sorting what is sorted is cheap: entries taken over come in their former order.
+        # Sorting a sorted list is cheap: entries taken over come in their former order.
         former: list[Entry] = [] if before is None else before.entries
-        kept = [one for one in former if self.by_path.get(one.repository.path) is one]
-        same = {id(one) for one in kept}
-        new = [one for one in self.by_path.values() if id(one) not in same]
-        self.entries: list[Entry] = sorted(kept + new, key=lambda one: one.order)
-        self._public = [one for one in self.entries if one.repository.is_public]
+        kept = [entry for entry in former if self.by_path.get(entry.repository.path) is entry]
+        same = {id(entry) for entry in kept}
+        new = [entry for entry in self.by_path.values() if id(entry) not in same]
+        self.entries: list[Entry] = sorted(kept + new, key=lambda entry: entry.order)
+        self._public = [entry for entry in self.entries if entry.repository.is_public]
 
     def listed(self, folder: str, principal: Principal | None = None) -> Sequence[Entry]:
         """Return the entries of a folder ("" for all) that a person may read (None: anonymous)."""
-        found: Sequence[Entry] = self._public
+        listed: Sequence[Entry] = self._public
         if principal is not None:
-            found = [one for one in self.entries if may_read(one.repository, principal)]
+            listed = [entry for entry in self.entries if may_read(entry.repository, principal)]
         if folder:
             below = folder + "/"
-            found = [one for one in found if one.repository.path.startswith(below)]
-        return found
+            listed = [entry for entry in listed if entry.repository.path.startswith(below)]
+        return listed
 
     def is_folder(self, folder: str, principal: Principal | None = None) -> bool:
         """Whether a repository that the person may read lies below the folder."""
@@ -108,7 +108,7 @@ def page_of(entries: Sequence[Entry], size: int, number: int) -> Page | None:
 
 
 def page_number(text: str | None) -> int:
-    """Return the number of a page out of a query, 1 without one, 0 for any other text."""
+    """Return the page number in a query: 1 if it has none, 0 for any other text."""
     if text is None:
         return 1
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_PAGES))

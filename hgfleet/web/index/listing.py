@@ -26,7 +26,7 @@ PAGE: Final = 200
 """Repositories on a page for people."""
 
 API_PAGE: Final = 1000
-"""Repositories in one answer for programs."""
+"""Repositories in an answer for programs."""
 
 
 class Listing:
@@ -45,7 +45,7 @@ class Listing:
         self._responses = responses
         self._changed = changed
         self._has_sign_in = has_sign_in
-        # With sign-in, the same address lists other repositories for each person.
+        # With sign-in, each person sees other repositories at the same URL.
         self._vary: Headers = (headers.DEPENDS_ON_WHO,) if has_sign_in else ()
 
     def index(
@@ -76,7 +76,7 @@ class Listing:
     def api(
         self, exchange: Exchange, catalogue: Catalogue, principal: Principal | None
     ) -> Iterable[bytes]:
-        """Send the same list as JSON; raises RefusedError for a folder without any."""
+        """Send the list as JSON; raises RefusedError for a folder without repositories."""
         exchange.entry["command"] = "api"
         folder = exchange.path.removeprefix(API).strip("/")
         page = _page(exchange, catalogue, folder, principal, API_PAGE)
@@ -97,12 +97,12 @@ class Listing:
     def _rows(self, page: Page) -> list[pages.Row]:
         return [
             pages.Row(
-                path=one.repository.path,
-                description=one.repository.description,
-                namespace=one.namespace,
-                changed=self._changed(one.repository.path, one.repository.identity),
+                path=entry.repository.path,
+                description=entry.repository.description,
+                namespace=entry.namespace,
+                changed=self._changed(entry.repository.path, entry.repository.identity),
             )
-            for one in page.entries
+            for entry in page.entries
         ]
 
 

@@ -1,6 +1,6 @@
-"""The registry, read again when one of its files has changed.
+"""The registry, read again when its files have changed.
 
-While the files make no sense, the last good registry stays in effect.
+While the files are invalid, the last valid registry stays in effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RegistryReader:
         self._lock = threading.Lock()
 
     def current(self) -> Registry | None:
-        """The registry as its files are now, else the last good one; None if there was none."""
+        """The registry as its files are now, else the last valid registry, or None."""
         stamp = stamp_of(self._compiled)
         if not stamp:
             return self._registry
@@ -49,11 +49,11 @@ class RegistryReader:
 
     def catalogue(self, registry: Registry) -> Catalogue:
         """The catalogue of a registry that `current` returned."""
-        found = self._catalogue
-        if found is None or found.registry is not registry:
-            # Another thread has read a newer one meanwhile.
-            found = Catalogue(registry, found)
-        return found
+        catalogue = self._catalogue
+        if catalogue is None or catalogue.registry is not registry:
+            # Another thread has read a newer registry since.
+            catalogue = Catalogue(registry, catalogue)
+        return catalogue
 
     def load(self) -> None:
         """Read the registry at the start, so that the journal tells why there is none."""
@@ -66,7 +66,7 @@ class RegistryReader:
         except RegistryError as problem:
             report("registry", str(problem))
         else:
-            # One change costs as much as it changed: both take over everything else.
+            # The cost grows with the change only: both take over everything else.
             self._catalogue = Catalogue(registry, self._catalogue)
             self._registry = registry
             self._changed(registry)

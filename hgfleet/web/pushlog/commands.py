@@ -1,8 +1,8 @@
 """Commands of hgweb for the push log: json-pushes, pushloghtml, pushlog (Atom), json-repoinfo.
 
 The page of a changeset gets a line about its push. Addresses of clients and fingerprints of keys
-are never in an answer, and neither is the hash of a record: with all else of the record known, a
-reader would find the address by trying.
+are never in an answer, and neither is the hash of a record: a reader who knows the rest of the
+record would find the address by trying.
 
 Written against Mercurial 7.2 (`mercurial/hgweb/webcommands.py`, `webutil.changesetentry`, the
 template `paper/changeset.tmpl`). `testing/integration/web/test_web_core.py` fails when they change.
@@ -87,13 +87,13 @@ class ServedHistory:
         return node if rev is not None and rev >= 0 else None
 
     def context(self, node: bytes) -> Any:
-        """Return hg's changeset; it may be an obsolete one."""
+        """Return hg's changeset, which may be obsolete."""
         return self._all[node]
 
     def details(self, node: bytes) -> dict[str, Any]:
         """Return a changeset as json-pushes shows it with `full`."""
         context = self.context(node)
-        found: dict[str, Any] = {
+        changeset: dict[str, Any] = {
             "author": _text(context.user()),
             "branch": _text(context.branch()),
             "desc": _text(context.description()),
@@ -104,12 +104,12 @@ class ServedHistory:
         }
         before = self._all.obsstore.predecessors.get(node, ()) if self._all.obsstore else ()
         if before:
-            found["precursors"] = [marker[0].hex() for marker in before]
-        return found
+            changeset["precursors"] = [marker[0].hex() for marker in before]
+        return changeset
 
 
 def open_view(repository: Any) -> View:
-    """Open the push log of a repository; raises one of the errors of `View`."""
+    """Open the push log of a repository; raises the errors of `View`."""
     store, cache = repository.svfs.join(b""), repository.cachevfs.join(b"")
     return View(Path(os.fsdecode(store)), Path(os.fsdecode(cache)))
 
@@ -131,7 +131,7 @@ def pushloghtml(web: Any) -> Any:
 
     def answer(view: View, history: ServedHistory, query: Query) -> bytes:
         page = selection.for_people(view, history, query)
-        rows = [_row(history, one) for one in page.shown]
+        rows = [_row(history, shown) for shown in page.shown]
         paging = pages.Paging(page.number, page.count, page.total)
         return push_pages.html(_place(web), rows, paging)
 
@@ -143,7 +143,7 @@ def pushlog(web: Any) -> Any:
 
     def answer(view: View, history: ServedHistory, query: Query) -> bytes:
         page = selection.for_people(view, history, query)
-        return push_pages.feed(_place(web), [_row(history, one) for one in page.shown])
+        return push_pages.feed(_place(web), [_row(history, shown) for shown in page.shown])
 
     return _answered(web, ATOM, answer)
 
@@ -197,10 +197,10 @@ class _PushOf:
         """The newest push, or the adoption; None if it is unknown."""
         try:
             with open_view(self._web.repo) as view:
-                found = view.push_of(self._node)
-                if found is None:
+                push_id = view.push_of(self._node)
+                if push_id is None:
                     return view.adoption()
-                listed = view.pushes(Selection(ids=(found,)), 1)
+                listed = view.pushes(Selection(ids=(push_id,)), 1)
                 return listed[0] if listed else None
         except _TROUBLE as problem:
             _note(problem)
@@ -218,11 +218,11 @@ class _PushOf:
 def _with_push(original: Callable[..., Any], web: Any, context: Any) -> Any:
     """Add the push of a changeset to what its page shows."""
     entry = original(web, context)
-    found = _PushOf(web, context.node())
-    entry["pushlogid"] = lambda _context, _mapping: b"%d" % found.push.id if found.push else b""
-    entry["pushlogby"] = lambda _context, _mapping: found.by()
+    push_of = _PushOf(web, context.node())
+    entry["pushlogid"] = lambda _context, _mapping: b"%d" % push_of.push.id if push_of.push else b""
+    entry["pushlogby"] = lambda _context, _mapping: push_of.by()
     entry["pushlogdate"] = lambda _context, _mapping: (
-        (found.push.time // 1000 if found.push else 0),
+        (push_of.push.time // 1000 if push_of.push else 0),
         0,
     )
     return entry
@@ -269,7 +269,7 @@ def _error(web: Any, content_type: str, status: HTTPStatus, sentence: str) -> tu
 
 
 def _row(history: ServedHistory, shown: Shown) -> Row:
-    """Return a push for a page: its changesets newest first, the obsolete ones last."""
+    """Return a push for a page: its changesets newest first, obsolete changesets last."""
     lines = [
         Line(
             context.hex().decode("ascii"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hgfleet.web.pushlog.selection import Shown
 
 MOST_SHOWN: Final = 50
-"""Changesets of one push on a page and in a feed."""
+"""Changesets of a push on a page and in a feed."""
 
 PROOFS: Final = {
     "key": "with an SSH key",
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def more(self) -> str:
-        """The words about changesets without a line, "" if each has one."""
+        """The words about changesets without a line, "" if each has a line."""
         if self.is_part:
             return f"and more than {self.seen - len(self.lines)} more changesets"
         return f"and {self.seen - len(self.lines)} more" if self.seen > len(self.lines) else ""
@@ -76,7 +76,7 @@ class Place:
         return self.site + quote(self.path)
 
     def push_url(self, push: int) -> str:
-        """The address of a page with one push."""
+        """The address of a page with only this push."""
         return f"{self.url}/{HTML}?startID={push - 1}&endID={push}"
 
 
@@ -90,14 +90,14 @@ def pushes_json(
 ) -> bytes:
     """Render pushes; `details` makes a changeset of an answer."""
     pushes: dict[str, Any] = {}
-    for one in shown:
-        pushes[str(one.push.id)] = entry = {
-            "changesets": [details(node) for node in one.changesets],
-            "date": one.push.time // 1000,
-            "user": one.push.user,
+    for answer in shown:
+        pushes[str(answer.push.id)] = entry = {
+            "changesets": [details(node) for node in answer.changesets],
+            "date": answer.push.time // 1000,
+            "user": answer.push.user,
         }
-        if one.obsolete:
-            entry["obsoletechangesets"] = [details(node) for node in one.obsolete]
+        if answer.obsolete:
+            entry["obsoletechangesets"] = [details(node) for node in answer.obsolete]
     return _json(pushes if version == 1 else {"lastpushid": last_id, "pushes": pushes})
 
 

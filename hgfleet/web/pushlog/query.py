@@ -1,11 +1,11 @@
 """Queries of the push log over HTTP, as clients of hg.mozilla.org's pushlog write them. Pure.
 
-The parameters are those of its public documentation ("Pushlog" in the documentation of
+The parameters follow its public documentation ("Pushlog" in the documentation of
 version-control-tools): of two lower bounds the first of startdate, fromchange, startID counts, of
 two upper bounds the first of enddate, tochange, endID. Without any bound, user or changeset the
-answer is the newest pushes. An unknown parameter is ignored. Their log has pushes of changesets
-alone, and clients take the last changeset of each push; so here pushes of phases, bookmarks and
-markers alone are left out unless `empty` is given, which is ours.
+answer is the newest pushes. An unknown parameter is ignored. Their log has only pushes with
+changesets, and clients take the last changeset of each push; so here pushes of only phases,
+bookmarks and markers are left out unless `empty` is given, a parameter of our own.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def parse(query: str, page: str = "") -> Query:
 
 
 def is_cheap(command: str, query: str) -> bool:
-    """Whether a worker answers itself: few pushes, and the index alone has all of the answer.
+    """Whether a worker answers itself: few pushes, and the whole answer is in the index.
 
     A query error is cheap too.
     """
@@ -160,12 +160,12 @@ def is_cheap(command: str, query: str) -> bool:
 
 
 def is_node(name: str) -> bool:
-    """Whether a name is a whole changeset hash, which no tag and no prefix stands behind."""
+    """Whether a name is a whole changeset hash, and so neither a tag nor a prefix."""
     return _NODE.fullmatch(name) is not None
 
 
 def too_many(pushes: int, changesets: int, query: Query) -> str | None:
-    """Return the sentence for an answer above the limits, None for one within them."""
+    """Return the sentence for an answer above the limits, None within them."""
     limit = MOST_FULL if query.full else MOST_CHANGESETS
     if pushes <= MOST_PUSHES and changesets <= limit:
         return None
@@ -180,13 +180,13 @@ def seconds_of(text: str) -> int | None:
     """Read a date: seconds since 1970, or ISO 8601 down to the second, UTC without a zone."""
     if _SECONDS.fullmatch(text):
         return int(text)
-    found = _DATE.fullmatch(text)
-    if found is None or (found["zone"] and not found["hour"]):
+    date = _DATE.fullmatch(text)
+    if date is None or (date["zone"] and not date["hour"]):
         return None
-    zone = (found["zone"] or "Z").replace("Z", "+00:00")
-    clock = f"{found['hour'] or '00'}:{found['minute'] or '00'}:{found['second'] or '00'}"
+    zone = (date["zone"] or "Z").replace("Z", "+00:00")
+    clock = f"{date['hour'] or '00'}:{date['minute'] or '00'}:{date['second'] or '00'}"
     try:
-        moment = datetime.fromisoformat(f"{found['date']}T{clock}{zone}")
+        moment = datetime.fromisoformat(f"{date['date']}T{clock}{zone}")
         return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
     except (OverflowError, ValueError):
         return None

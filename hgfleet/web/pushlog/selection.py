@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hgfleet.pushlog.view import View
 
 MOST_SEEN: Final = 1000
-"""Changesets of one push that are looked at for a page."""
+"""Changesets of a push that are looked at for a page."""
 
 _SHORTEST_PREFIX: Final = 6
 """Digits of a hash from which on the push log is searched for a hidden changeset."""
@@ -137,7 +137,7 @@ def _named(view: View, history: History, query: Query) -> list[tuple[bytes, int]
 
 
 def located(view: View, history: History, name: str) -> tuple[bytes, int]:
-    """Return a changeset and its push; raises QueryError for an unknown one.
+    """Return a changeset and its push; raises QueryError for an unknown changeset.
 
     A changeset that no push names was there before the log: it belongs to the adoption, or to no
     push (0) where there is none.
@@ -156,7 +156,7 @@ def located(view: View, history: History, name: str) -> tuple[bytes, int]:
 
 
 def _hidden(view: View, history: History, prefix: str) -> bytes | None:
-    """Return the one obsolete changeset with a prefix of hexadecimal digits."""
+    """Return the only obsolete changeset with a prefix of hexadecimal digits."""
     digits = prefix.lower()
     if not _SHORTEST_PREFIX <= len(digits) <= 40 or set(digits) - set("0123456789abcdef"):
         return None
@@ -164,5 +164,5 @@ def _hidden(view: View, history: History, prefix: str) -> bytes | None:
 
 
 def _only(nodes: Iterable[bytes]) -> bytes | None:
-    found = list(nodes)
-    return found[0] if len(found) == 1 else None
+    listed = list(nodes)
+    return listed[0] if len(listed) == 1 else None

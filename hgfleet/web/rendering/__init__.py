@@ -1,1 +1,1 @@
-"""Processes that compute answers: their fork server, their budgets, and who has one."""
+"""Processes that compute answers: their fork server, their budgets, and their slots."""

@@ -1,8 +1,8 @@
-"""The renderer's side of one answer: its frames, until the request ends.
+"""The renderer's side of an answer: its frames, until the request ends.
 
 Objects of a request may outlive it: a `ZipFile` in the frames of a traceback writes the end of its
-archive when it is freed. So nothing that hgweb gets writes to the channel. It writes to the answer
-of its request, which takes nothing after the end of that request.
+archive when it is freed. So hgweb gets no object that writes to the channel. It writes to the
+answer of its request, which takes nothing after the end of that request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HELD_BYTES: Final = 4 * 1024 * 1024
 fails before then is a refusal with its reason, and not a download that breaks off."""
 
 BATCH_BYTES: Final = 64 * 1024
-"""Bytes of a frame after those; the modules of archives write some bytes at a time."""
+"""Bytes of each later frame; the modules of archives write some bytes at a time."""
 
 
 class EndedError(Exception):
@@ -28,7 +28,7 @@ class EndedError(Exception):
 
 
 class AnswerWriter:
-    """One answer, sent as frames with the number of its request."""
+    """An answer, sent as frames with the number of its request."""
 
     def __init__(self, channel: socket.socket, number: int) -> None:
         self._channel = channel
@@ -40,7 +40,7 @@ class AnswerWriter:
         self._most = HELD_BYTES
         self._last_check: Callable[[], None] | None = None
         self.status = 0
-        """As a number, 0 before hgweb has said one."""
+        """As a number, 0 before hgweb has begun the answer."""
 
     def start(
         self, status: str, headers: Iterable[tuple[str, str]], exc_info: object = None
@@ -59,7 +59,7 @@ class AnswerWriter:
     def before_sending(self, check: Callable[[], None]) -> None:
         """Call `check` before the first bytes of an answer that is larger than HELD_BYTES.
 
-        It may raise an exception, and the answer is none then.
+        If it raises an exception, there is no answer.
         """
         self._last_check = check
 

@@ -1,4 +1,4 @@
-"""Budgets of requests that compute: processor time, memory, and the way out above them."""
+"""Budgets of requests that compute: processor time, memory, and what a client can do above them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ budget gets a sentence with the way out, and not a page that breaks off."""
 
 
 class Budget(NamedTuple):
-    """Limits of one request: processor time (seconds), memory beyond an idle renderer's (bytes).
+    """Limits of a request: processor time (seconds), memory beyond an idle renderer's (bytes).
 
     `seconds` bounds the time from begin to end; 0: only the processor time counts.
     """

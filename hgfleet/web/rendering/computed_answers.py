@@ -35,14 +35,14 @@ PATIENCE_SECONDS: Final = 20.0
 """For how long a request waits for a slot; browsers and proxies give up later."""
 
 GONE: Final = "there is no such repository here any more; nothing was sent"
-"""For a client whose right has gone while its clone waited."""
+"""For a client that lost its permission while its clone waited."""
 
 _LOOK_SECONDS: Final = 0.25
 """Time between two looks whether a waiting client is still connected."""
 
 
 class Rendering:
-    """The renderers of one worker and their slots. Safe in threads, made before there are any."""
+    """The renderers of a worker and their slots. Safe in threads; made before the first thread."""
 
     def __init__(self, settings: Settings, repositories: Repositories) -> None:
         self._settings = settings

@@ -40,7 +40,7 @@ class _Times(ctypes.Structure):
 
 
 class CpuTimer:
-    """One timer of the process that makes it; a fork does not have it."""
+    """A timer of the process that makes it; a fork does not have it."""
 
     def __init__(self) -> None:
         """Make the timer, which does not run; raises OSError."""

@@ -1,4 +1,4 @@
-"""The processes that run hgweb: a fork server with one thread, and the renderers that it forks.
+"""The processes that run hgweb: a single-threaded fork server, and the renderers that it forks.
 
 A renderer answers one request at a time, and the kernel ends it when a request passes its budget:
 SIGPROF after so much processor time, a refused allocation above so much memory. Neither needs the
@@ -9,12 +9,12 @@ a renderer starts in milliseconds. It ends with its worker: then its end of the 
 closes. A renderer ends with its channel.
 
 A renderer answers another request only after a whole answer with a status below 400. After an
-exception, a limit, or an error that hgweb made a page of, the process ends: the objects of the
-failed request end with it, those in a traceback too, and no destructor of theirs runs.
+exception, a limit, or an error that hgweb showed as a page, the process ends. The objects of the
+failed request, also those in a traceback, end with it, and no destructor of them runs.
 
-A data stream (a clone, a pull) is a request like others, with limits of its own. What its code
-needs of the worker comes through the channel: rights, threads, and whether the client is still
-there. A worker that does not wait for the answer any more closes the channel.
+A data stream (a clone, a pull) is a request like others, with limits of its own. Its code asks the
+worker through the channel for permissions, threads, and whether the client is still connected. A
+worker that no longer waits for the answer closes the channel.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def fork_server(repositories: Repositories) -> tuple[socket.socket, int]:
 
 
 def _become_clean(keep: set[int]) -> None:
-    """Drop what a child has of its parent: signal handlers, and the files besides these."""
-    # Objects of the parent are never freed here: their destructors would close numbers of files
-    # that this process uses for others.
+    """Drop what a child has of its parent: signal handlers, and the files that it need not keep."""
+    # Objects of the parent are never freed here: their destructors would close file numbers that
+    # this process uses for other files.
     gc.freeze()
     signal.set_wakeup_fd(-1)
     for name in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -93,7 +93,7 @@ def _become_clean(keep: set[int]) -> None:
     # The end of the worker ends this process too; a terminal's Ctrl-C goes to the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # Core says some things there; it is another number than 2 where a test captures it.
+    # Core writes messages there; its number is not 2 where a test captures it.
     keep = {*keep, procutil.stderr.fileno()}
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number not in keep:
@@ -102,7 +102,7 @@ def _become_clean(keep: set[int]) -> None:
 
 
 def _serve(control: socket.socket, repositories: Repositories) -> NoReturn:
-    """Fork a renderer for each channel that the worker sends, and kill the named ones."""
+    """Fork a renderer for each channel that the worker sends, and kill the renderers it names."""
     children: set[int] = set()
     while True:
         channels = array.array("i")
@@ -122,8 +122,8 @@ def _serve(control: socket.socket, repositories: Repositories) -> NoReturn:
             try:
                 pid = os.fork()
             except OSError as problem:
-                # The unit has its most tasks, or memory is short. The worker reads the end of the
-                # channel, and refuses one request.
+                # The unit has reached its limit of tasks, or memory is short. The worker reads the
+                # end of the channel, and refuses the request.
                 report("renderer", f"no process for another renderer: {problem}")
                 os.close(number)
                 continue
@@ -149,7 +149,7 @@ def _reap(children: set[int]) -> None:
 
 
 class _Renderer:
-    """The loop of one renderer."""
+    """The loop of a renderer."""
 
     def __init__(self, channel: socket.socket, repositories: Repositories) -> None:
         self._channel = channel
@@ -182,7 +182,7 @@ class _Renderer:
             os._exit(code)
 
     def _answer(self) -> bool:
-        """Answer one request; False: this process answers no other."""
+        """Answer a request; False: this process answers no other."""
         kind, number, payload = frames.receive(self._channel)
         if kind != frames.REQUEST:
             return False
@@ -231,9 +231,9 @@ class _Renderer:
     def _streaming(
         self, request: dict[str, Any], limits: Budget, environ: dict[str, Any]
     ) -> Iterator[stream_limits.Stream | None]:
-        """Have the code of a data stream find its limits and the worker's replies, until it ends.
+        """Give the code of a data stream its limits and the worker's replies, until it ends.
 
-        The next request of this renderer may be none.
+        The next request of this renderer may not be a data stream.
         """
         if not request["is_stream"]:
             yield None
@@ -301,7 +301,7 @@ class _Renderer:
             close: Callable[[], object] | None = getattr(source, "close", None)
             if close is not None:
                 close()
-        # After a failure it is not kept, and neither is this process.
+        # After a failure neither the object nor this process is kept.
         self._repositories.release(served)
 
 
@@ -318,7 +318,7 @@ def _environ(values: dict[str, str], body: str) -> dict[str, Any]:
 
 
 def _keep_memory_errors() -> None:
-    """Have core pass on MemoryError, which its storage reports as a corrupt revlog (7.2)."""
+    """Make core pass on MemoryError, which its storage reports as a corrupt revlog (7.2)."""
     original = error.StorageError.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -331,7 +331,7 @@ def _keep_memory_errors() -> None:
 
 
 def _report_destructor(unraisable: sys.UnraisableHookArgs) -> None:
-    """Report the exception of a destructor in a line; the write of an ended request is none."""
+    """Report the exception of a destructor in a line, except a write after the end of a request."""
     if unraisable.exc_value is not None and not isinstance(unraisable.exc_value, EndedError):
         report("renderer", f"in a destructor: {described(unraisable.exc_value)}")
 

@@ -1,4 +1,4 @@
-"""A renderer on loan to one request, which calls it like hgweb: as a WSGI application.
+"""A renderer on loan to a request, which calls it like hgweb: as a WSGI application.
 
 The frames that come decide whether the renderer is lent again, since it reads hostile repositories.
 A data stream also sends notes and asks questions (`Replies`).
@@ -33,7 +33,7 @@ class RenderingError(Exception):
     """hgweb failed in a renderer; the message is a line for the operators."""
 
     is_told = False
-    """Whether the answer has an error for the client, so that it may end like a whole one."""
+    """Whether the answer has an error for the client, so that it may end like a whole answer."""
 
 
 class ArgumentsError(RenderingError):
@@ -68,7 +68,7 @@ class Terms:
     """The terms of a loan.
 
     `connection` is the client's socket: the renderer is ended when the client disconnects. `spent`
-    gets the seconds of processor time of the request. `replies` are those of a data stream.
+    gets the seconds of processor time of the request. Only a data stream has `replies`.
     """
 
     limits: Budget
@@ -115,7 +115,7 @@ class Pool(Protocol):
 
 
 class Lease:
-    """A renderer on loan to one request, called as a WSGI application."""
+    """A renderer on loan to a request, called as a WSGI application."""
 
     def __init__(self, pool: Pool, place: Place, terms: Terms) -> None:
         """Made by `Renderers.lend`, which sets the process."""
@@ -127,7 +127,7 @@ class Lease:
         self._silence = SILENCE_SECONDS
         self.end = math.inf
         if self.is_stream:
-            # It says nothing while an old client waits for its slot.
+            # The renderer sends nothing while an old client waits for its slot.
             self._silence = stream_limits.hard(terms.limits.seconds)
             self.end = time.monotonic() + self._silence
         self.limit = ""
@@ -209,7 +209,7 @@ class Lease:
         try:
             kind, number, payload = frames.receive(channel)
         except frames.ClosedError as problem:
-            # The kernel ended it at the end of its budget; of a data stream, it may be any limit.
+            # The kernel ended it above its budget; for a data stream, it may be any limit.
             if not self.is_stream:
                 self._terms.spent(self._terms.limits.cpu_seconds)
             raise self._limited(str(problem)) from problem
@@ -217,7 +217,7 @@ class Lease:
         return kind, payload
 
     def _finish(self, end: frames.End) -> None:
-        # A failed request ends its renderer, also where the renderer says nothing of it.
+        # A failed request ends its renderer, also where the renderer does not say so.
         self._is_done = not end.ends and not end.kind
         self._terms.spent(end.cpu)
         problem: LimitError | RenderingError
@@ -248,7 +248,7 @@ class Lease:
             self._terms.connection.shutdown(socket.SHUT_RDWR)
 
     def hand_back(self) -> None:
-        """Give the renderer back; one whose answer is not complete is ended."""
+        """Give the renderer back; it is ended if its answer is not complete."""
         process, self.process = self.process, None
         if process is None:
             return

@@ -1,12 +1,12 @@
-"""The renderers of one worker: lent to one request each, told apart by readers and repository.
+"""The renderers of a worker: each lent to one request, chosen by readers and repository.
 
 `Lease` stands in for an hgweb object: it is a WSGI application whose answer is computed in the
 renderer's process.
 
 A renderer belongs to the readers of its first repository and answers about no repository of other
-readers, so no process with a private repository in its memory answers others. It
-is lent again after a whole answer only. The worker decides that by the frames that it got, since a
-renderer reads hostile repositories.
+readers, so no process with a private repository in its memory answers other readers. It is lent
+again only after a whole answer. The worker decides that by the frames that it got, since a renderer
+reads hostile repositories.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def readers_of(repository: Repository) -> Hashable:
 
 
 class Renderers:
-    """The pool of one worker. Safe in threads, made before there are any.
+    """The pool of a worker. Safe in threads; made before the first thread.
 
-    Data streams have renderers in any number, since their slots are those of admission and the
-    shares of addresses; of those, too, at most `most` wait for another request, and at most `most`
-    whose client has left take their time to end.
+    Data streams have any number of renderers, since admission and the shares of addresses limit
+    them; of their renderers, too, at most `most` wait for another request, and at most `most` whose
+    client has left are still ending.
     """
 
     def __init__(self, repositories: Repositories, most: int) -> None:
         """Keep at most `most` processes, unless as many requests are under way."""
         self._lock = threading.Lock()
-        # The one that has been idle for longest is the first.
+        # The process that has been idle for longest is the first.
         self._idle: list[Process] = []
         self._lent = 0
         self._streams: set[Lease] = set()
@@ -76,7 +76,7 @@ class Renderers:
         self._end = weakref.finalize(self, _end, self._control, self._pid, os.getpid())
 
     def lend(self, repository: Repository, terms: Terms) -> Lease:
-        """Lend a renderer of a repository's readers, preferably one that has it open.
+        """Lend a renderer of a repository's readers, preferably with the repository open.
 
         Raises NoServerError.
         """
@@ -89,8 +89,8 @@ class Renderers:
             else:
                 self._lent += 1
         try:
-            for one in ended:
-                self.kill(one)
+            for other in ended:
+                self.kill(other)
             if process is None:
                 process = self.start()
                 process.readers = readers
@@ -103,11 +103,11 @@ class Renderers:
     def _take(
         self, path: str, readers: Hashable, more: int
     ) -> tuple[Process | None, list[Process]]:
-        """Take an idle process of these readers, and those to end: to make room, or of no use."""
+        """Take an idle process of these readers; list those to end: dead, or to make room."""
         ended: list[Process] = []
-        fitting = [one for one in self._idle if one.readers == readers]
-        # The last one is the best: it has the repository open, or has been idle for least.
-        fitting.sort(key=lambda one: one.path == path)
+        fitting = [idle for idle in self._idle if idle.readers == readers]
+        # The last process is the best: it has the repository open, or has been idle for least.
+        fitting.sort(key=lambda idle: idle.path == path)
         while fitting:
             process = fitting.pop()
             self._idle.remove(process)
@@ -159,11 +159,11 @@ class Renderers:
             self._idle.append(process)
             ended = self._idle[: -self._most]
             del self._idle[: -self._most]
-        for one in ended:
-            self.kill(one)
+        for other in ended:
+            self.kill(other)
 
     def discard(self, lease: Lease, process: Process) -> None:
-        """End a lent renderer; that of a data stream ends itself, unless it takes too long."""
+        """End a lent renderer; after a data stream it ends itself, unless it takes too long."""
         self._forget(lease)
         if not lease.is_stream:
             self.kill(process)
@@ -176,8 +176,8 @@ class Renderers:
             # look.
             late = self._leaving[: -self._most]
             del self._leaving[: -self._most]
-        for one in late:
-            self.kill(one)
+        for other in late:
+            self.kill(other)
 
     def _forget(self, lease: Lease) -> None:
         with self._lock:
@@ -190,10 +190,10 @@ class Renderers:
         """End the renderers and data streams that have been idle, or under way, for too long."""
         now = time.monotonic()
         with self._lock:
-            idle = [one for one in self._idle if one.idle_since <= now - IDLE_SECONDS]
-            self._idle = [one for one in self._idle if one not in idle]
-            late = [one for one in self._leaving if one.idle_since <= now - LEAVING_SECONDS]
-            self._leaving = [one for one in self._leaving if one not in late]
+            idle = [other for other in self._idle if other.idle_since <= now - IDLE_SECONDS]
+            self._idle = [other for other in self._idle if other not in idle]
+            late = [other for other in self._leaving if other.idle_since <= now - LEAVING_SECONDS]
+            self._leaving = [other for other in self._leaving if other not in late]
             overdue = [lease for lease in self._streams if lease.end < now]
         for process in idle:
             process.channel.close()

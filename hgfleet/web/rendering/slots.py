@@ -1,6 +1,6 @@
 """Slots of the requests that compute: few per class, shared fairly between addresses.
 
-A request runs, waits for a slot, or is refused at once. Pages leave one slot to the wire protocol,
+A request runs, waits for a slot, or is refused at once. Pages leave a slot to the wire protocol,
 and expensive pages leave half of the slots to all other requests. An address never has more than
 half of the slots and of the places to wait, nor of the slots for expensive pages, so a second
 address finds room. The free slot goes to the waiting address with the fewest running requests.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PREFIX_OF_IPV6: Final = 64
-"""Bits of an IPv6 address that count as one client: one household or host gets at least a /64."""
+"""Bits of an IPv6 address that count as a client: a household or host gets at least a /64."""
 
 
 class BusyError(Exception):
@@ -32,19 +32,19 @@ class BusyError(Exception):
 
 
 class Limits(NamedTuple):
-    """Slots of a process, and places to wait for one."""
+    """Slots of a process, and places to wait for a slot."""
 
     slots: int
     waiting: int
 
     @property
     def slots_per_address(self) -> int:
-        """Slots that one address may have."""
+        """Slots that an address may have."""
         return max(1, self.slots // 2)
 
     @property
     def waiting_per_address(self) -> int:
-        """Places to wait that one address may have."""
+        """Places to wait that an address may have."""
         return max(1, self.waiting // 2)
 
     def most(self, kinds: frozenset[Kind]) -> int:
@@ -58,7 +58,7 @@ class Limits(NamedTuple):
         return self.slots
 
     def most_per_address(self, kinds: frozenset[Kind]) -> int:
-        """Return the number of them that one address may have: half, rounded up."""
+        """Return the number of these slots that an address may have: half, rounded up."""
         return (self.most(kinds) + 1) // 2
 
 
@@ -75,7 +75,7 @@ _GROUPS: Final[dict[Kind, tuple[frozenset[Kind], ...]]] = {
         frozenset({Kind.ARCHIVE}),
     ),
 }
-"""Class of a request with a slot: the groups of classes whose number of slots it counts in."""
+"""Class of a request with a slot: the groups of classes in whose limits it counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +88,7 @@ class Place:
 
 
 class Slots:
-    """The slots of one process. Safe in threads."""
+    """The slots of a process. Safe in threads."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -97,7 +97,7 @@ class Slots:
         self._waiting: list[Place] = []
 
     def enter(self, address: str, kind: Kind) -> Place:
-        """Return a place that has a slot or waits for one; raises BusyError."""
+        """Return a place, with a slot or waiting for a slot; raises BusyError."""
         place = Place(client_of(address), kind)
         with self._lock:
             if self._has_room(place):
@@ -106,8 +106,8 @@ class Slots:
             own = sum(other.address == place.address for other in self._waiting)
             if own >= self._limits.waiting_per_address:
                 raise BusyError(
-                    f"{own} requests of your address wait for their turn, which is its share; "
-                    "try again when they are answered.",
+                    f"{own} requests of your address wait, the most that an address may "
+                    "have; try again when they are answered.",
                     is_share=True,
                 )
             if len(self._waiting) >= self._limits.waiting:
@@ -126,9 +126,9 @@ class Slots:
                 self._running.remove(place)
             elif place in self._waiting:
                 self._waiting.remove(place)
-            while (found := self._next()) is not None:
-                self._waiting.remove(found)
-                self._grant(found)
+            while (following := self._next()) is not None:
+                self._waiting.remove(following)
+                self._grant(following)
 
     def load(self) -> dict[str, int]:
         """Return the numbers of running and of waiting requests, and of the slots."""
@@ -162,7 +162,7 @@ class Slots:
 
 
 class Shares:
-    """The data streams that each address has under way in one process. Safe in threads.
+    """The data streams that each address has under way in a process. Safe in threads.
 
     A stream above the share is refused at once: a request that waits takes a thread, too.
     """
@@ -173,14 +173,14 @@ class Shares:
         self._counts: dict[str, int] = {}
 
     def enter(self, address: str) -> Callable[[], None]:
-        """Count a stream; return the function that ends it, once. Raises BusyError."""
+        """Count a stream; return the function that ends it. Raises BusyError."""
         client = client_of(address)
         with self._lock:
             count = self._counts.get(client, 0)
             if count >= self._most:
                 raise BusyError(
                     f"{count} clones and pulls of your address are under way in this part of the "
-                    "server, which is its share; try again when one of them has ended.",
+                    "server, the most that an address may have; try again when one has ended.",
                     is_share=True,
                 )
             self._counts[client] = count + 1
@@ -202,11 +202,11 @@ class Shares:
 def client_of(address: str) -> str:
     """Return the name under which an address is counted: itself, or an IPv6 network."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, PREFIX_OF_IPV6), strict=False))
-    return str(found)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, PREFIX_OF_IPV6), strict=False))
+    return str(parsed)

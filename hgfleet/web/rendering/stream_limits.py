@@ -8,8 +8,8 @@ pieces of a changegroup, where an exception becomes such an error.
 Core's compression loses what it holds when its source raises: the client would read an answer that
 breaks off, and no error. `_told` therefore ends the source at that place, and keeps the exception:
 the renderer says after the last byte that the answer is not whole (`Stream.problem`). hg also reads
-such an error out of a complete response only, so the response ends like a whole one where it has
-the error (`Stream.is_told`), and breaks off in every other case.
+such an error only out of a complete response, so a response with the error ends like a whole
+response (`Stream.is_told`), and breaks off in every other case.
 
 The kernel enforces the same limits a little later, for code that yields nothing.
 """
@@ -77,17 +77,17 @@ class Stream:
         return "time" if time.monotonic() > self._end else ""
 
     def limited(self, name: str) -> error.Abort:
-        """Note that a limit is reached; return what the client reads."""
+        """Record that a limit is reached; return the error that the client reads."""
         self.problem = ReachedError(name)
         return error.Abort(self._sentence.encode("ascii"))
 
     def out_of_memory(self) -> error.Abort:
-        """Note that the memory is used up; return what the client reads."""
+        """Record that the memory is used up; return the error that the client reads."""
         self._reserve()
         return self.limited("memory")
 
     def failed(self, problem: Exception) -> error.Abort:
-        """Note a failure; return what the client reads."""
+        """Record a failure; return the error that the client reads."""
         self.problem = problem
         return error.Abort(
             b"this server could not make the rest of this answer; its operators find the reason "
@@ -138,9 +138,9 @@ def _dispatch(original: Callable[..., Any], *arguments: Any, **options: Any) -> 
 
 
 def _told(stream: Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces of an answer; one that fails ends behind the error that core has put there.
+    """Yield the pieces of an answer; a failed answer ends after the error that core has put there.
 
-    Its compression then gives out all that it holds.
+    Its compression then writes out all that it holds.
     """
     last: deque[bytes] = deque(maxlen=_LAST_PIECES)
     is_bundle2 = False

@@ -49,7 +49,7 @@ def _path(rest: str) -> str:
 
 
 def _pair(pair: str) -> str | None:
-    """Return a parameter of the query as it is served; None for one that is left out."""
+    """Return a parameter of the query as it is served; None if it is left out."""
     name, equals, value = pair.partition("=")
     match unquote_plus(name):
         case "style" if unquote_plus(value) in FORMER_STYLES:

@@ -1,11 +1,11 @@
-"""Repositories that a mirror has parked: it does not follow the primary in them, and serves none.
+"""Parked repositories: the mirror neither updates nor serves them.
 
 The applier of the part `replication` writes their identities into its state file:
 
     {"role": "mirror", "caught_up": true, "unserved": ["5f2c..."]}
 
 A parked repository may be behind for days. So this host answers 503 for it, and goes on with all
-others: the trouble of a repository takes no mirror out of service.
+others: a problem with a repository takes no mirror out of service.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 def parked_of(state: bytes) -> frozenset[str]:
-    """Return the identities of the parked repositories of a state file; none of a damaged one.
+    """Return the identities of the parked repositories of a state file; none if it is damaged.
 
-    A file that makes no sense fails the health check of this host (`health.mirror_problem`), and
-    one of the release before has none: it names paths.
+    A damaged file fails the health check of this host (`health.mirror_problem`). A file of the
+    release before has no identities: it names paths.
     """
     try:
-        found = json.loads(state)["unserved"]
-        return frozenset(name for name in found if identity.is_identity(name))
+        names = json.loads(state)["unserved"]
+        return frozenset(name for name in names if identity.is_identity(name))
     except (ValueError, TypeError, KeyError, RecursionError):
         return frozenset()
 

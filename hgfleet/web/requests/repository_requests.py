@@ -47,9 +47,9 @@ HELD: Final = 65535
 """Bytes of a data stream that are held back: a small answer is sent when it is whole."""
 
 LARGEST_DISCARD: Final = 64 * 1024 * 1024
-"""How much of a refused push is read before the answer (bytes): a client sends all, then reads.
+"""Bytes of a refused push that are read before the answer: a client sends all, then reads.
 
-nginx refuses pushes without letting their bodies in; this limit covers every other way here.
+nginx refuses pushes without letting their bodies in; this limit covers every other way in.
 """
 
 _LOGGED_FOR_ALL: Final = ("command", "batch")
@@ -74,7 +74,7 @@ class RepositoryRequests:
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
 
     def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
-        """Answer one request; raises RefusedError and UnavailableRepositoryError."""
+        """Answer a request; raises RefusedError and UnavailableRepositoryError."""
         path, identity = route.repository.path, route.repository.identity
         exchange.entry["repository"] = path
         if exchange.method not in ("GET", "HEAD", "POST"):
@@ -90,7 +90,7 @@ class RepositoryRequests:
         fingerprint = self._repositories.fingerprint(path)
         inputs = Inputs.of(exchange, route, exchange.base_url(self._settings.public_url))
         key = (identity, place_of(route.repository).key, inputs, fingerprint, generation)
-        # An answer about a private repository is made anew each time and stored nowhere.
+        # An answer about a private repository is computed each time and stored nowhere.
         is_public = route.repository.is_public
         if is_public:
             stored = self.answers.get(key)
@@ -147,7 +147,8 @@ class RepositoryRequests:
             else:
                 most = HELD if request.is_stream else budgets.LARGEST_PAGE
                 is_whole = execution.collect(environ, most)
-                # Some files of `.hg` are read by their paths, and it may have been moved meanwhile.
+                # Some files of `.hg` are read by their paths, and the repository may have been
+                # moved since.
                 self._repositories.check(repository.path, repository.identity)
                 if not is_whole:
                     if request.kind is not None and execution.is_page():
@@ -165,7 +166,7 @@ class RepositoryRequests:
             cause = _wrong_arguments(problem, request)
             if not cause:
                 raise
-            # One line, not a traceback: clients decide how often this is written.
+            # A single line, not a traceback: clients decide how often this is written.
             report("arguments", cause[:500], exchange.identity)
             raise bad("This request makes no sense for this repository.") from problem
         execution.close()
@@ -213,8 +214,8 @@ def _is_limit(problem: Exception) -> bool:
 def _wrong_arguments(problem: Exception, request: Request) -> str:
     """Describe an exception that the request's arguments caused; "" for every other.
 
-    An exception of a renderer is told by its class. One of this process about a renderer is a
-    defect, and not the client's.
+    An exception of a renderer is recognised by its class. An exception of this process about a
+    renderer is a defect here, and not the client's.
     """
     if request.kind is not None:
         return str(problem) if isinstance(problem, ArgumentsError) else ""

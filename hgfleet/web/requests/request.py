@@ -39,14 +39,14 @@ MARKERS: Final = b"obsolete"
 _NUMBERED = re.compile(r"HTTP_X_HG(ARG|PROTO)_[1-9][0-9]{0,3}")
 _WEB_COMMAND = re.compile(r"[a-z0-9_-]{0,64}")
 STYLES: Final = frozenset({"", "atom", "json", "paper", "raw", "rss"})
-"""Styles of hgweb that are served: the one template set whose values are escaped, and formats for
+"""Styles of hgweb that are served: the only template set whose values are escaped, and formats for
 programs. `gitweb` and `monoblue` write a repository's description into the page as it is."""
 
 
 class Inputs(NamedTuple):
     """Everything that an answer of hgweb may depend on besides the repository's state.
 
-    hgweb's environment is made of this alone, and this is the key of the stored answer.
+    hgweb's environment is made only of these inputs, and they are the key of the stored answer.
     """
 
     path: str
@@ -96,13 +96,13 @@ class Inputs(NamedTuple):
 
 
 def _headers(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    """The headers of Mercurial; arguments out of a body stand in one header of any length.
+    """The headers of Mercurial; arguments out of a body are put into a single header of any length.
 
     As in core, they replace those that the client has put into headers.
     """
     for name, value in exchange.environ.items():
-        found = _NUMBERED.fullmatch(name) if name.startswith("HTTP_X_HG") else None
-        if found is not None and (exchange.arguments is None or found[1] != "ARG"):
+        numbered = _NUMBERED.fullmatch(name) if name.startswith("HTTP_X_HG") else None
+        if numbered is not None and (exchange.arguments is None or numbered[1] != "ARG"):
             yield name, value
     if exchange.arguments is not None:
         yield "HTTP_X_HGARG_1", exchange.arguments
@@ -143,7 +143,7 @@ def understand(exchange: Exchange, route: InRepository, environ: Environ) -> Req
     """
     parameters = _parameters(exchange)
     command = parameters.get(b"cmd", b"").decode("latin-1")
-    # First, since core does not know it any more once `hgext/hardening.py` is loaded.
+    # First, since core no longer knows the command once `hgext/hardening.py` is loaded.
     if command in wire_commands.CLOSED:
         raise RefusedError(
             HTTPStatus.FORBIDDEN, "This command of the wire protocol is closed on this server."
@@ -250,7 +250,7 @@ def _understand_page(
 def _understand_pushlog(
     exchange: Exchange, command: str, style: str, rest: Sequence[str]
 ) -> Request:
-    """Check a request for pushes: its address here, its query where it is answered."""
+    """Check the address of a request for pushes; its query is checked where it is answered."""
     # The page for people takes the number of a page.
     most = 1 if command == query.HTML else 0
     if style not in query.STYLES[command] or any(rest[most:]):
@@ -261,9 +261,9 @@ def _understand_pushlog(
 
 
 def take_arguments(exchange: Exchange) -> None:
-    """Read the body of a POST that carries the arguments of a reading command, if it is one.
+    """Read the body of a POST if it has the arguments of a reading command.
 
-    The body of a push is left alone. Raises RefusedError, for a POST that is no wire command too.
+    The body of a push is not read. Raises RefusedError, also for a POST that is no wire command.
     """
     command = _parameters(exchange).get(b"cmd", b"").decode("latin-1")
     if command not in wire_commands.READING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 EXPECTED: Final = (LimitError, RenderingError, RefusedAnswerError, BrokenError)
-"""Exceptions about a renderer: a line tells all that there is to know of them."""
+"""Exceptions about a renderer, which a line describes completely."""
 
 
 ACTED_ON: Final = frozenset(
@@ -45,7 +45,7 @@ ACTED_ON: Final = frozenset(
         HTTPStatus.TOO_MANY_REQUESTS,
     }
 )
-"""Statuses of refusals that a client or proxy acts on by themselves, without the sentence."""
+"""Statuses of refusals that a client or proxy acts on without the sentence."""
 
 
 class BrokenOffError(ConnectionResetError):
@@ -57,7 +57,8 @@ class BrokenOffError(ConnectionResetError):
 
 def _reason(problem: Exception) -> str:
     if isinstance(problem, OSError | DisconnectedError):
-        # A renderer's files are none of this process: an OSError here is the client's socket.
+        # This process opens no files of a renderer, so an OSError here is about the client's
+        # socket.
         return "client disconnected"
     if isinstance(problem, LimitError):
         return f"the request passed its budget ({problem})"
@@ -65,7 +66,7 @@ def _reason(problem: Exception) -> str:
 
 
 def _is_final(refusal: RefusedError) -> bool:
-    """Whether the user of the client has to read a refusal: no program acts on its status.
+    """Whether the user of the client has to read a refusal, since no program acts on its status.
 
     A proxy asks another mirror after 404, and after 503 with the time of a new attempt. hg asks its
     user after 401, and follows a redirect. Programs wait after 429.
@@ -87,7 +88,7 @@ class Responses:
     def send(
         self, exchange: Exchange, status: HTTPStatus, final: Headers, body: bytes, tag: str = ""
     ) -> Iterable[bytes]:
-        """Send a complete response; `tag` is its entity tag, if it has one."""
+        """Send a complete response; `tag` is its entity tag, "" for none."""
         condition = str(exchange.environ.get("HTTP_IF_NONE_MATCH", ""))
         if exchange.is_personal:
             tag = ""
@@ -105,7 +106,7 @@ class Responses:
         return [sent] if sent else []
 
     def send_answer(self, exchange: Exchange, answer: Answer) -> Iterable[bytes]:
-        """Send an answer of hgweb, with a fresh nonce where it needs one."""
+        """Send an answer of hgweb, with a fresh nonce if its page has scripts."""
         final = answer.headers
         body = answer.parts[0]
         if answer.has_nonce:
@@ -136,7 +137,7 @@ class Responses:
     def tell_hg(self, exchange: Exchange, sentence: str, status: HTTPStatus) -> Iterable[bytes]:
         """Send a refusal in the form that makes hg print the sentence and fail.
 
-        hg reads it from an answer with status 200 alone. The log and the metrics have `status`.
+        hg reads it only from an answer with status 200. The log and the metrics have `status`.
         """
         body = f"{sentence}\n".encode()
         final = (("Content-Type", "application/hg-error"), headers.KEEP_NOWHERE)
@@ -251,7 +252,7 @@ class _Stream:
             self._problem = ""
             raise
         except EXPECTED as problem:
-            # One line, not a traceback: clients decide how often this is written.
+            # A single line, not a traceback: clients decide how often this is written.
             self._problem = _reason(problem)
             if isinstance(problem, LimitError | RenderingError) and problem.is_told:
                 # hg reads an error out of a complete response only.

@@ -1,7 +1,7 @@
 """Commands of Mercurial's wire protocol over HTTPS, and the check of their arguments.
 
 hgweb trusts the shape of its input: a missing argument or a node that is not hexadecimal ends in an
-exception. Arguments are therefore checked first, and a refusal names the wrong one.
+exception. Arguments are therefore checked first, and a refusal names the wrong argument.
 `hgfleet.hg.wire_commands` lists the commands.
 """
 
@@ -48,8 +48,9 @@ ARGUMENTS: Final[Mapping[str, frozenset[bytes]]] = {
 }
 """The arguments of each command whose answers are stored; a test compares these with core.
 
-Core ignores other arguments, so a client could make any number of requests with one answer. Other
-commands take any: clients send optional ones, such as `store_fingerprint`, to every server.
+Core ignores other arguments, so a client could make any number of requests with the same answer.
+Other commands take any: clients send optional arguments, such as `store_fingerprint`, to every
+server.
 """
 _ANYWHERE: Final = frozenset({b"cmd", b"access-hidden"})
 """Parameters of the query that are no arguments of a command."""
@@ -71,7 +72,7 @@ class Call:
     batch: tuple[str, ...] = ()
     details: Mapping[str, int | bool] = field(default_factory=dict)
     nodes: int = 0
-    """Nodes that `known` looks up, those of all commands of a batch together."""
+    """Nodes that `known` looks up, for all commands of a batch together."""
     namespaces: tuple[bytes, ...] = ()
     """Namespaces that `listkeys` lists, once for each command of a batch."""
 

@@ -118,7 +118,7 @@ def test_an_address_above_its_share_is_told_and_another_one_gets_its_page(site: 
     shares = [slots.enter("192.0.2.7", Kind.DEAR) for _ in range(1 + site.settings.waiting // 2)]
     reply = ask(web, f"{PROJECT}/rev/tip")
     assert (reply.status, reply.headers["Retry-After"]) == (429, "10")
-    assert "its share" in reply.text
+    assert "the most that an address may have" in reply.text
     assert last(site)["refused"] == "share"
     assert ask(web, f"{PROJECT}/shortlog", headers=OTHER_ADDRESS).status == 200
     for place in shares:

@@ -18,7 +18,7 @@ def test_an_address_has_half_of_the_slots_and_of_the_places_to_wait() -> None:
     running = [slots.enter(ONE, Kind.PAGE) for _ in range(2)]
     waiting = [slots.enter(ONE, Kind.PAGE) for _ in range(2)]
     assert [has_slot(place) for place in running + waiting] == [True, True, False, False]
-    with pytest.raises(BusyError, match="its share") as refused:
+    with pytest.raises(BusyError, match="the most that an address may have") as refused:
         slots.enter(ONE, Kind.PAGE)
     assert refused.value.is_share
     assert has_slot(slots.enter(OTHER, Kind.PAGE))
