@@ -30,8 +30,8 @@ examples:
   hgfleet bundles status team/project        the published bundles, and whether they answer
   hgfleet bundles run --dry-run              the plan, and the objects that would be deleted
   hgfleet bundles run --pushed               run for the repositories in the push spool
-  hgfleet bundles run --force team/project   make new bundles of one repository even if fresh
-  hgfleet bundles explain team/project       the plan of one repository with all its inputs
+  hgfleet bundles run --force team/project   make new bundles of a repository even if fresh
+  hgfleet bundles explain team/project       the plan of a repository with all its inputs
   hgfleet bundles prune --dry-run            objects that are outdated or orphaned
   hgfleet bundles publish team/project       a lost manifest, from the objects in the stores
   hgfleet bundles forget team/project        a secret is in its bundles: delete all of them
@@ -62,22 +62,26 @@ def add_parser(subparsers: Any) -> None:
     check.set_defaults(run=_check)
     _add_run(commands)
     for name, summary, example, run in _READING:
-        one = _command(commands, name, summary, example, run)
-        one.set_defaults(format="text")
+        command = _command(commands, name, summary, example, run)
+        command.set_defaults(format="text")
         if name == "status":
-            one.add_argument("--json", action="store_true", help="for programs; sizes are in bytes")
+            command.add_argument(
+                "--json", action="store_true", help="for programs; sizes are in bytes"
+            )
     for name, summary, example, run in _WORKING:
-        one = _command(commands, name, summary, example, run)
-        subcommands.add_format(one)
+        command = _command(commands, name, summary, example, run)
+        subcommands.add_format(command)
         if name == "prune":
-            one.add_argument("--dry-run", action="store_true", help="show the objects to delete")
+            command.add_argument(
+                "--dry-run", action="store_true", help="show the objects to delete"
+            )
 
 
 def _add_run(commands: Any) -> None:
     run = _command(
         commands,
         "run",
-        "generate, upload, verify and publish missing bundles, then delete outdated ones",
+        "generate, upload, verify and publish missing bundles, then delete outdated objects",
         "hgfleet bundles run --dry-run team/project",
         _run,
     )
@@ -102,9 +106,9 @@ def _command(
     commands: Any, name: str, summary: str, example: str, run: Callable[..., int]
 ) -> argparse.ArgumentParser:
     """Add a command that takes paths of repositories and the settings of the bundle jobs."""
-    one = subcommands.on_repositories(commands, name, summary, example, run)
-    _add_config(one)
-    return one
+    command = subcommands.on_repositories(commands, name, summary, example, run)
+    _add_config(command)
+    return command
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +146,7 @@ def _pipeline(
 def _repositories(
     pipeline: Pipeline, options: argparse.Namespace, *, and_archived: bool = False
 ) -> list[Repository]:
-    """Return the named repositories, or all; with the archived ones, whose bundles must go."""
+    """Return the named repositories, or all, if asked with archived ones: their bundles must go."""
     registry, archived = pipeline.known()
     unknown = [path for path in options.repositories if path not in registry.repositories]
     if unknown:
@@ -167,17 +171,21 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_pushed(options: argparse.Namespace) -> int:
     if options.repositories or options.force or options.dry_run:
-        raise UsageError("--pushed works off the push spool: without names, --force and --dry-run")
+        raise UsageError(
+            "--pushed is for the repositories in the push spool; leave out names, --force and "
+            "--dry-run"
+        )
     worst = 0
 
     def run(paths: list[str]) -> set[str]:
         nonlocal worst
         pipeline = _pipeline(options, writes=True)
         registry, archived = pipeline.known()
-        withdrawn = {one.path: one for one in archived}
-        found = [registry.repositories.get(path, withdrawn.get(path)) for path in paths]
-        # A repository that left the registry is for the full run of the timer.
-        outcomes = pipeline.run([one for one in found if one is not None]) if any(found) else []
+        withdrawn = {repository.path: repository for repository in archived}
+        known = [registry.repositories.get(path, withdrawn.get(path)) for path in paths]
+        # The timer's full run handles a repository that left the registry.
+        pushed = [repository for repository in known if repository is not None]
+        outcomes = pipeline.run(pushed) if pushed else []
         pipeline.renew_pages([*registry.repositories.values()])
         worst = max(worst, _summary(pipeline, outcomes))
         return {outcome.repository for outcome in outcomes if outcome.busy}
@@ -216,7 +224,7 @@ def _forget(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options, writes=True)
     pipeline.check_scratch()
     repositories = _repositories(pipeline, options)
-    outcomes = [pipeline.forget(one) for one in repositories]
+    outcomes = [pipeline.forget(repository) for repository in repositories]
     pipeline.renew_pages([*pipeline.known()[0].repositories.values()])
     return _summary(pipeline, outcomes)
 
@@ -237,7 +245,7 @@ def _verify(options: argparse.Namespace) -> int:
     pipeline = _pipeline(options)
     repositories = _repositories(pipeline, options)
     pipeline.check_scratch()
-    return _summary(pipeline, [pipeline.verify(one) for one in repositories])
+    return _summary(pipeline, [pipeline.verify(repository) for repository in repositories])
 
 
 def _summary(pipeline: Pipeline, outcomes: Sequence[Outcome]) -> int:
@@ -309,7 +317,7 @@ _READING: Final = (
 _WORKING: Final = (
     (
         "publish",
-        "make manifests anew from the objects in the stores, after a clone from each entry",
+        "write lost manifests again from the objects in the stores, after a clone from each entry",
         "hgfleet bundles publish team/project",
         _publish,
     ),
@@ -321,7 +329,7 @@ _WORKING: Final = (
     ),
     (
         "withdraw",
-        "withdraw and delete bundles that clients must not have any more, and make none",
+        "withdraw and delete bundles that clients must no longer have, and make none",
         "hgfleet bundles withdraw",
         _withdraw,
     ),

@@ -1,6 +1,6 @@
 """Activity of repositories in the last day, for metrics: the busiest by name, the others together.
 
-Names of private repositories are for their readers alone, so these are one sum.
+Names of private repositories are only for their readers, so private repositories have a single sum.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from hgfleet.bundles.decide.demand import Demand
 
 MOST: Final = 20
-"""Repositories with a name. Each is a value of a label, of which Prometheus bears few."""
+"""Repositories with a name. Each is a value of a label, and Prometheus can take few of them."""
 
 PRIVATE: Final = "(private)"
 OTHER: Final = "(other)"
-"""In the place of names; no path of a repository has a parenthesis."""
+"""Used in place of names; no path of a repository has a parenthesis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,18 @@ def of(pushes: int, demand: Demand | None) -> Activity:
 
 
 def busiest(
-    found: Mapping[str, Activity], public: Collection[str], most: int = MOST
+    activities: Mapping[str, Activity], public: Collection[str], most: int = MOST
 ) -> dict[str, Activity]:
     """Return the busiest public repositories, and the sums of the others. Pure."""
-    named = {path: one for path, one in found.items() if path in public and any(one.rank)}
+    named = {
+        path: activity
+        for path, activity in activities.items()
+        if path in public and any(activity.rank)
+    }
     order = sorted(named, key=lambda path: (named[path].rank, path), reverse=True)
     result = {path: named[path] for path in order[:most]}
-    for path, one in found.items():
+    for path, activity in activities.items():
         if path not in result:
             name = OTHER if path in public else PRIVATE
-            result[name] = result.get(name, Activity()) + one
+            result[name] = result.get(name, Activity()) + activity
     return result

@@ -1,8 +1,8 @@
 """Lines of a manifest that clients of a repository may have.
 
-A manifest is a file beside the repository. Clients get a line only if it names the identity of the
-repository that answers, and if it is for the readers that the repository has now: the manifest may
-be that of a former repository at the same path, and readers change before the bundle jobs run.
+A manifest is a file outside of the repository. Clients get a line only if it names the identity of
+the repository that answers, and if it is for the readers that the repository has now: the manifest
+may belong to a former repository at the same path, and readers change before the bundle jobs run.
 
 Processes of hg that answer clients import this module, so it imports nothing slow.
 """
@@ -45,12 +45,12 @@ def problem(line: bytes, identity: str, is_public: bool | None) -> str:
         return ""
     if is_public is None:
         return GONE
-    named = [one for one in attributes if one.startswith(_IDENTITY)]
+    named = [attribute for attribute in attributes if attribute.startswith(_IDENTITY)]
     key = _KEY.search(url)
     of_others = key is not None and key[1] != identity.encode("ascii")
     if not identity or of_others or named != [_IDENTITY + identity.encode("ascii")]:
         return FOREIGN
-    # Without the object's identity the line is of the release before, which only public ones keep.
+    # Without the object's identity the line is of the release before; only public objects keep it.
     is_private = PRIVATE in attributes
     if is_private and key is None:
         return FOREIGN
@@ -77,11 +77,11 @@ def choose_for(repo: Any, lines: list[bytes]) -> tuple[list[bytes], set[str]]:
 def readers(registry: EffectiveRegistry, path: str, identity: str) -> bool | None:
     """Return whether the registry has a repository in service, and whether it is public.
 
-    None for one that is not, also while the registry cannot be read: clients then clone from the
-    server.
+    None for a repository out of service, and while the registry cannot be read: clients then clone
+    from the server.
     """
     try:
-        found = registry.required().registry.repositories.get(path)
+        served = registry.required().registry.repositories.get(path)
     except RegistryError:
         return None
-    return found.is_public if found is not None and found.identity == identity else None
+    return served.is_public if served is not None and served.identity == identity else None

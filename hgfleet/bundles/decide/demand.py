@@ -1,8 +1,9 @@
 """Demand: the cost of clones and pulls without a bundle, from the logs of web and SSH.
 
 A request for changesets (`getbundle`) that reaches the server was not answered by a clone bundle.
-The access log of the web part has all requests, the getbundle log (hgext/getbundlelog.py) those of
-SSH, both as one JSON object a line. Other lines are skipped, since clients choose part of them.
+The access log of the web part has all requests, the getbundle log (hgext/getbundlelog.py) the
+requests over SSH, both as a JSON object on each line. Other lines are skipped, since clients choose
+part of them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_LINE: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The demand for one repository; `seconds` is the time of the server."""
+    """The demand for a repository; `seconds` is the time of the server."""
 
     clones: int = 0
     pulls: int = 0
@@ -93,13 +94,13 @@ def current(log: Path, since: datetime) -> list[Path]:
     logrotate appends the time to the name, and compresses a file when it is no longer the newest of
     them (`ansible/roles/web/templates/logrotate.j2`).
     """
-    found: list[tuple[float, Path]] = []
+    rotated: list[tuple[float, Path]] = []
     with contextlib.suppress(OSError):
         for file in log.parent.glob(f"{glob.escape(log.name)}-*"):
             modified = file.stat().st_mtime
             if modified >= since.timestamp():
-                found.append((modified, file))
-    return [log, *(file for _, file in sorted(found, reverse=True))]
+                rotated.append((modified, file))
+    return [log, *(file for _, file in sorted(rotated, reverse=True))]
 
 
 def _tail(file: Path, most: int) -> Iterator[bytes]:

@@ -9,12 +9,12 @@ from typing import Final
 from hgfleet.core.identity import is_identity
 
 DIGEST_IN_KEY: Final = 16
-"""Hexadecimal digits of the sha256 in a key: 64 bits tell all bundles of one tip apart."""
+"""Hexadecimal digits of the sha256 in a key: 64 bits tell all bundles of a tip apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of bundle.
+    """A kind of bundle.
 
     `hg_type` is the argument of `hg bundle --type`, `label` the part of the key that names it.
     """
@@ -27,9 +27,9 @@ class Kind:
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        # A copy of the store as it is: fastest for client and server, but larger. The compression
-        # is that of the store's own revlogs. `zstd-v2;stream=v2` would be accepted
-        # by hg 7.2 and silently write the same uncompressed file.
+        # A copy of the store as it is: fastest for client and server, but larger. It has the
+        # compression of the store's own revlogs. `zstd-v2;stream=v2` would be accepted by hg 7.2
+        # and silently write the same uncompressed file.
         Kind("stream", "none-v2;stream=v2", "stream-v2"),
         Kind("zstd", "zstd-v2", "zstd-v2"),
         # For clients built without zstd; slower to make and to apply than either of the others.
@@ -47,7 +47,7 @@ _BY_LABEL: Final = {kind.label: kind.name for kind in KINDS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of one object: `<identity>/<tip>.<sha256 prefix>.<label>.hg`.
+    """The key of an object: `<identity>/<tip>.<sha256 prefix>.<label>.hg`.
 
     `repository` is the identity of the repository; in keys of the release before, its path. The tip
     shows which changesets a bundle covers. The digest makes the key a name of the content,

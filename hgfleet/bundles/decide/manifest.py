@@ -1,8 +1,8 @@
 """Manifest of a repository: the clone bundles that its clients learn about.
 
-One entry per line, `URL KEY=value ...`, the preferred one first: a client takes the first entry
-that it supports and no other (hg help -e clonebundles). Keys in capitals are Mercurial's; `made`,
-`size`, `changesets`, `private` and `identity` are ours, and clients skip them.
+An entry on each line, `URL KEY=value ...`, the preferred entry first: a client takes the first
+entry that it supports and no other (hg help -e clonebundles). Keys in capitals are Mercurial's;
+`made`, `size`, `changesets`, `private` and `identity` are ours, and clients skip them.
 
 The file lies in the folder of manifests, owned by the bundle jobs, and is named by the identity of
 the repository, whose `.hg/clonebundles.manifest` is a link to it. Files that the release before
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".manifest"
 HISTORY: Final = ".history"
-"""Folder of replaced manifests, beside the manifests; no repository's path begins with a dot."""
+"""Folder of replaced manifests, among the manifests; no repository's path begins with a dot."""
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
@@ -38,12 +38,12 @@ _SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a manifest.
+    """A line of a manifest.
 
     `bundlespec` is as hg prints it (`hg debugbundle --spec` quotes the requirements of a stream
     bundle already). `size` is in bytes, and so is `required_ram`, the memory that a client needs (0
     for no limit). The URL of a `private` entry works only when it is presigned
-    (`hgfleet.objectstore.presign`), for each client anew (hgext/signedbundles.py). Clients of
+    (`hgfleet.objectstore.presign`), again for each client (hgext/signedbundles.py). Clients of
     repositories with another `identity` do not get the line (`hgfleet.bundles.decide.advertised`);
     it is empty in a line that the release before wrote.
     """
@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """The kind of bundle, from the bundlespec; "other" for one that is none of ours."""
+        """The kind of bundle, from the bundlespec; "other" for an unknown bundlespec."""
         return next(
             (kind.name for kind in KINDS.values() if self.bundlespec.startswith(kind.hg_type)),
             "other",
@@ -140,7 +140,7 @@ _MODE: Final = 0o640
 """Names of private repositories: hg, the web workers and the prober read them through the group."""
 
 _HAD_USER_REPOSITORIES: Final = ".user-repositories"
-"""A run found a dynamic registry, so a missing one is lost."""
+"""A run found a dynamic registry: if it is missing now, it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Manifests:
         return self.root / HISTORY / name
 
     def exists(self, name: str) -> bool:
-        """Whether there is a manifest, or one that was replaced, of this name."""
+        """Whether there is a manifest, or a replaced manifest, of this name."""
         return self.path(name).exists() or bool(self._replaced(name))
 
     def read(self, name: str) -> tuple[Entry, ...]:
@@ -180,7 +180,7 @@ class Manifests:
             yield
 
     def publish(self, name: str, entries: Sequence[Entry], now: datetime) -> bool:
-        """Replace the manifest atomically and keep the old one; return whether it changed.
+        """Replace the manifest atomically and keep the old manifest; return whether it changed.
 
         The copy in the history shows `prune` until when clients were sent to an object. It is
         written first, so a run killed in between leaves a superfluous copy and no damage.
@@ -192,14 +192,14 @@ class Manifests:
         if old:
             kept = self._history(name) / f"{now.strftime(_STAMP)}{SUFFIX}"
             kept.parent.mkdir(parents=True, exist_ok=True)
-            # One name for all, so that the next run replaces the file that a killed run left.
+            # The same name for all, so that the next run replaces the file that a killed run left.
             files.replace(kept, old, mode=_MODE, temporary=".new")
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, new, mode=_MODE)
         return True
 
     def take_over(self, former: str, name: str, now: datetime) -> None:
-        """Give the replaced manifests of the release before another name, and replace the last."""
+        """Rename the replaced manifests of the release before, and replace its last manifest."""
         self.publish(former, (), now)
         for path, _ in self._replaced(former):
             self._history(name).mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ class Manifests:
         self.delete(former)
 
     def delete(self, name: str) -> None:
-        """Delete a manifest, all that were replaced by it, and folders that are empty then."""
+        """Delete a manifest, its former versions, and folders that are empty then."""
         self.path(name).unlink(missing_ok=True)
         for path, _ in self._replaced(name):
             path.unlink(missing_ok=True)
@@ -221,20 +221,20 @@ class Manifests:
         return (self.root / _HAD_USER_REPOSITORIES).exists()
 
     def note_user_repositories(self) -> None:
-        """Note that there is a dynamic registry."""
+        """Record that there is a dynamic registry."""
         if self.root.is_dir():
             (self.root / _HAD_USER_REPOSITORIES).touch(mode=0o640)
 
     def all(self) -> set[str]:
         """Return the names of all repositories that have, or lately had, published bundles."""
-        found = set()
+        names = set()
         for path in self.root.rglob(f"*{SUFFIX}"):
             relative = path.relative_to(self.root)
             if relative.parts[0] == HISTORY:
-                found.add(relative.relative_to(HISTORY).parent.as_posix())
+                names.add(relative.relative_to(HISTORY).parent.as_posix())
             elif not path.name.startswith(".") and path.stat().st_size:
-                found.add(relative.as_posix().removesuffix(SUFFIX))
-        return found
+                names.add(relative.as_posix().removesuffix(SUFFIX))
+        return names
 
     def recent(self, name: str, since: datetime | None = None) -> tuple[Entry, ...]:
         """Return the entries of all manifests that were replaced at `since` or later, or ever."""
@@ -251,10 +251,10 @@ class Manifests:
                 path.unlink(missing_ok=True)
 
     def _replaced(self, name: str) -> list[tuple[Path, datetime]]:
-        found = []
+        replaced = []
         for path in sorted(self._history(name).glob(f"*{SUFFIX}")):
-            # A repository below this one in the tree of names has a folder here, not a file.
+            # A repository whose name lies below this name has a folder here, not a file.
             with contextlib.suppress(ValueError):
                 stamp = path.name.removesuffix(SUFFIX)
-                found.append((path, datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)))
-        return found
+                replaced.append((path, datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)))
+        return replaced

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from hgfleet.bundles.decide.manifest import locate
+from hgfleet.bundles.decide.wording import newer_than
 from hgfleet.core import stored_time
 from hgfleet.core.text import binary_size
 
@@ -30,11 +31,11 @@ class State:
 
     `heads` are all heads that a client can pull (topological, not secret); empty for an empty
     repository. `tip` is the newest of them, `changesets` the number of changesets up to it.
-    `covered` gives, for those tips of published bundles that the repository still has, the number
-    of changesets up to them. `exists` is False where the registry is ahead of the disk. `is_small`:
+    `covered` has the tips of published bundles that the repository still has, each with the number
+    of changesets up to it. `exists` is False where the registry is ahead of the disk. `is_small`:
     the store is below the size from which on the registry gives the repository clone bundles.
     `clock` is the time at which the state was read, if it is known: a run that began earlier may
-    have made a bundle since, and a bundle that is later is from the future.
+    have made a bundle since, and a bundle with a later time is from the future.
     """
 
     exists: bool = True
@@ -50,10 +51,10 @@ class State:
 class Refresh:
     """The limits beyond which a bundle that works is replaced.
 
-    At once when more than `share` (0 to 1) of the changesets are newer than it, since each client
-    pulls those from the server. Within `REST`, when anything is newer and the server was busy for
-    more than `seconds` a day with this repository's clones and pulls. Otherwise once it is older
-    than `age` and anything is newer.
+    The bundle is replaced at once when more than `share` (0 to 1) of the changesets are newer,
+    since each client pulls them from the server; within `REST`, when any changeset is newer and the
+    server was busy for more than `seconds` a day with this repository's clones and pulls; otherwise
+    once the bundle is older than `age` and any changeset is newer.
     """
 
     share: float
@@ -62,12 +63,12 @@ class Refresh:
 
 
 REST: Final = timedelta(hours=6)
-"""The shortest life of a bundle that only demand makes stale: demand counts small pulls too, and no
-bundle saves those."""
+"""The shortest life of a bundle that only demand makes stale: demand counts small pulls too, which
+no bundle saves."""
 
 
 class Action(enum.Enum):
-    """The action of one run for a repository."""
+    """The action of a run for a repository."""
 
     KEEP = "keep"
     GENERATE = "generate"
@@ -79,10 +80,10 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores for one repository, with their public URLs (`urls`, in the order of a manifest).
+    """The stores for a repository, with their public URLs (`urls`, in the order of a manifest).
 
     `down` has the reasons why some of them take no uploads at the moment. `others` are the stores
-    where its bundles must not be: private ones for a public repository, else public ones.
+    where its bundles must not be: private stores for a public repository, else public stores.
     """
 
     urls: Mapping[str, str]
@@ -97,11 +98,11 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decision for one repository.
+    """The decision for a repository.
 
-    `kinds` are all kinds the manifest will have, in its order; `build` those to be generated, and
+    `kinds` are all kinds the manifest will have, in its order; `build` the kinds to generate, and
     `keep` the published entries that stay, by kind and store. `copy` names, by kind, the stores to
-    which a bundle that stays has to be brought. `reasons` are sentences for people.
+    which a bundle that stays has to be copied. `reasons` are sentences for people.
     """
 
     repository: str
@@ -148,8 +149,8 @@ def plan(
     """Decide what to do for a repository.
 
     `dead` has the URLs of published entries that do not answer as they should, with the reasons;
-    such an entry is replaced. `demand` is that of the last day. `foreign` says that the manifest
-    has lines which are not among the published entries; they go. `force` replaces everything.
+    such an entry is replaced. `demand` is the demand of the last day. `foreign` says that the
+    manifest has lines besides the published entries; they go. `force` replaces everything.
     """
     path, dead = repository.path, dead or {}
     early = _without_bundles(repository, state, stores, bool(published) or foreign)
@@ -166,7 +167,7 @@ def plan(
     covered = state.changesets
     for kind, here in usable.items():
         newest = max(
-            here.values(), key=lambda one: (one.covered or 0, one.entry.made), default=None
+            here.values(), key=lambda usable: (usable.covered or 0, usable.entry.made), default=None
         )
         reason = _stale(newest, problems[kind], state, refresh, now, demand, force)
         if reason or newest is None:
@@ -176,7 +177,7 @@ def plan(
         covered = min(covered, newest.covered or 0)
         # The same content everywhere, so a client gets the same bundle from every URL.
         digest = newest.entry.sha256
-        keep[kind] = {store: one.entry for store, one in here.items() if one.entry.sha256 == digest}
+        keep[kind] = {name: use.entry for name, use in here.items() if use.entry.sha256 == digest}
         missing = tuple(store for store in stores.up if store not in keep[kind])
         if missing:
             copy[kind] = missing
@@ -214,7 +215,7 @@ def _reasons_to_keep(
 def _without_bundles(
     repository: Repository, state: State, stores: Stores, published: bool
 ) -> Plan | None:
-    """Return the plan of a repository that gets no bundles now, None for any other one."""
+    """Return the plan of a repository that gets no bundles now, None for any other repository."""
     if repository.bundles and not repository.identity:
         return Plan(repository.path, Action.SKIP, (NO_IDENTITY,))
     if stores.urls and repository.bundles and not state.exists:
@@ -255,7 +256,7 @@ def _sort(
     urls: Mapping[str, str],
     dead: Mapping[str, str],
 ) -> tuple[dict[str, dict[str, _Usable]], dict[str, dict[str, str]]]:
-    """Sort the usable entries, and the problems of the dead ones, by kind and store."""
+    """Sort the usable entries, and the problems of dead entries, by kind and store."""
     identity, kinds = repository.identity, repository.bundles
     usable: dict[str, dict[str, _Usable]] = {kind: {} for kind in kinds}
     problems: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
@@ -280,7 +281,7 @@ def _stale(
     demand: Demand | None,
     force: bool,
 ) -> str:
-    """Return the reason for a new bundle of a kind, or "" if the published one will do."""
+    """Return the reason for a new bundle of a kind, or "" if the published bundle will do."""
     if newest is None:
         if problems:
             said = "; ".join(dict.fromkeys(problems.values()))
@@ -300,13 +301,13 @@ def _stale(
     age = now - stored_time.past_moment(newest.entry.made, state.clock or now)
     if newer and demand and demand.seconds > refresh.seconds and age >= REST:
         return (
-            f"{newer:,} changesets are newer than the bundle, and {demand.clones:,} clones and"
+            f"{newer_than('bundle', newer)}, and {demand.clones:,} clones and"
             f" {demand.pulls:,} pulls took {demand.seconds:,.0f} s of the server in the last day"
             f" (limit {refresh.seconds:,.0f} s)"
         )
     if newer and age >= refresh.age:
         return (
-            f"{newer:,} changesets are newer than the bundle, and it is {age.days} days old"
+            f"{newer_than('bundle', newer)}, and it is {age.days} days old"
             f" (limit {refresh.age.days})"
         )
     return ""

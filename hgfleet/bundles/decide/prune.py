@@ -20,19 +20,19 @@ def prunable(
     before: datetime,
     unsafe: Collection[str] = (),
 ) -> list[StoredObject]:
-    """Return the objects of a repository that no client is sent to any more.
+    """Return the objects of a repository that no manifest sends clients to any more.
 
-    `names` are those that its keys begin with: its identity, and its paths of the release before.
+    `names` are the beginnings of its keys: its identity, and its paths of the release before.
     `named` are the keys in the current manifest and in all manifests of the retention time: a
-    client that was sent to one of them may still be downloading it. Objects modified at `before` or
-    later stay too: another run may be about to publish them. An object whose key is `unsafe` goes
-    at any time. Objects other than bundles of this very repository always stay.
+    client that was sent to such an object may still be downloading it. Objects modified at `before`
+    or later stay too: another run may be about to publish them. An object whose key is `unsafe`
+    goes at any time. Objects other than bundles of this very repository always stay.
     """
-    found = []
+    deletable = []
     for item in objects:
         key = parse_key(item.key)
         ours = key is not None and key.repository in names
         is_old = item.modified < before or item.key in unsafe
         if ours and item.key not in named and is_old:
-            found.append(item)
-    return found
+            deletable.append(item)
+    return deletable

@@ -1,9 +1,9 @@
 """Pull bundle chain of a repository: the plan of its links, and the choice of links for a pull.
 
 A link is a bundle with all changesets between the heads of the link before it (`bases`) and its own
-`heads`. All links together have the history up to the heads of the last one; the server computes
-newer changesets live. A chain grows at its end. Small links are rolled up into larger ones, like
-the levels of a log-structured store, so that each changeset is written a few times only and a pull
+`heads`. All links together have the history up to the heads of the last link; the server computes
+newer changesets live. A chain grows at its end. Small links are rolled up into larger links, like
+the levels of a log-structured store, so that each changeset is written only a few times and a pull
 from any point finds links that begin near it.
 
 Pure: the state of the repository and the chain on disk are arguments.
@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+
+from hgfleet.bundles.decide.wording import newer_than
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -52,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link. `name` is that of its file, made of its sha256; "-" for a part not on disk.
+    """A link. `name` is the name of its file, made of its sha256; "-" for a part not on disk.
 
     `size` is in bytes, `changesets` the number of changesets between `bases` and `heads`.
     """
@@ -124,7 +126,7 @@ def _link(line: str) -> Link | None:
 
 
 class Move(enum.Enum):
-    """The change that one run makes to a chain."""
+    """The change that a run makes to a chain."""
 
     KEEP = "keep"
     EXTEND = "extend"
@@ -137,8 +139,8 @@ class Move(enum.Enum):
 class NewLink:
     """A link to generate: from `bases` to `heads`, or to all heads of the repository (None).
 
-    With more than one piece, as many links share its changesets. Without `on_disk` it is a part
-    that only marks the beginning of the chain.
+    With several `pieces`, as many links share its changesets. Without `on_disk` it is a part that
+    only marks the beginning of the chain.
     """
 
     bases: tuple[str, ...]
@@ -149,7 +151,7 @@ class NewLink:
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """The decision for one repository: `parts` is the chain as it will be, `reason` for people."""
+    """The decision for a repository: `parts` is the chain as it will be, `reason` for people."""
 
     move: Move
     reason: str
@@ -190,18 +192,18 @@ def plan(
 ) -> ChainPlan:
     """Decide about the chain of a repository.
 
-    `state.covered` has the heads of `heads_to_look_up` that the repository has; if one is missing,
-    the heads of all links. `missing` are the names of files that are missing or not whole. `tips`
-    are those of the published clone bundles: a link that ends with a tip is not rolled up into the
-    next one, so that the pull after a clone finds a link that begins there. For the same reason
-    `aligned`, new clone bundles in this run, extends the chain by any number of changesets. `force`
-    makes all links anew.
+    `state.covered` has the heads of `heads_to_look_up` that the repository has; if a head is
+    missing, the heads of all links. `missing` are the names of files that are missing or not whole.
+    `tips` are the tips of the published clone bundles: a link that ends with a tip is not rolled up
+    into the next link, so that the pull after a clone finds a link that begins there. For the same
+    reason `aligned`, new clone bundles in this run, extends the chain by any number of changesets.
+    `force` makes all links again.
     """
     if (early := _without_change(chain, state, limits)) is not None:
         return early
     kept = intact(chain, state.covered)
     is_cut = len(kept) < len(chain)
-    first_missing = next((n for n, one in enumerate(kept) if one.name in missing), len(kept))
+    first_missing = next((n for n, link in enumerate(kept) if link.name in missing), len(kept))
     is_lost, kept = first_missing < len(kept), kept[:first_missing]
     if force or (kept and kept[0].on_disk != limits.whole):
         kept = ()
@@ -214,7 +216,7 @@ def plan(
     elif is_lost:
         why = "a file is missing or not whole"
     elif force:
-        why = "new ones were asked for"
+        why = "new links were asked for"
     if not kept:
         pieces = max(1, min(PIECES, state.changesets // max(1, limits.step)))
         whole = NewLink((), None, pieces) if limits.whole else NewLink((), None, on_disk=False)
@@ -229,13 +231,13 @@ def plan(
     parts = _compact(_extended(kept, newer, state.changesets, limits, tips), tips)
     return ChainPlan(
         Move.REBASE if why else Move.EXTEND if len(parts) == len(kept) + 1 else Move.ROLL_UP,
-        why or f"{newer:,} changesets are newer than the chain (limit {limits.step:,})",
+        why or f"{newer_than('chain', newer)} (limit {limits.step:,})",
         parts,
     )
 
 
 def _without_change(chain: Chain, state: State, limits: Limits) -> ChainPlan | None:
-    """Return the plan of a repository that gets no new link now, None for any other one."""
+    """Return the plan of a repository that gets no new link now, None for any other repository."""
     drop = Move.DROP if chain else Move.KEEP
     if not limits.enabled:
         return ChainPlan(drop, "switched off on this host")
@@ -260,9 +262,9 @@ def _newer(kept: Chain, state: State) -> int:
 def _extended(
     kept: Chain, newer: int, changesets: int, limits: Limits, tips: Collection[str]
 ) -> tuple[Link | NewLink, ...]:
-    """Add a link, and roll up those before it that are hardly larger.
+    """Add a link, and roll up the links before it that are hardly larger.
 
-    Each link is then at least twice as large as the next one, except the largest ones.
+    Each link is then at least twice as large as the next link, except the largest links.
     """
     largest = max(limits.step, changesets // PIECES)
     first = len(kept)
@@ -278,7 +280,7 @@ def _extended(
 
 
 def _joins(link: Link, tips: Collection[str]) -> bool:
-    """Whether a link may be rolled up with the one after it."""
+    """Whether a link may be rolled up with the link after it."""
     return link.on_disk and not any(head in tips for head in link.heads)
 
 
@@ -321,23 +323,23 @@ def segments(
 
     `known` says whether the client has all heads of a link, `wanted` whether it asked for all of
     them (or for descendants), `usable` whether the file is on disk; `missing` counts the changesets
-    of a link that the client does not have. Newer changesets are sent live behind the last segment.
+    of a link that the client does not have. Newer changesets are sent live after the last segment.
 
     If the client has more than half of a link, its other changesets are sent live: that costs the
     server less than a whole link costs the client.
     """
     first = next((n + 1 for n in reversed(range(len(chain))) if known(chain[n])), 0)
     last = next((n for n in reversed(range(len(chain))) if wanted(chain[n])), -1)
-    found: list[Segment] = []
+    chosen: list[Segment] = []
     for number in range(first, last + 1):
         link = chain[number]
         fresh = link.changesets if number > first else missing(link)
         if link.on_disk and 2 * fresh >= link.changesets and usable(link):
-            found.append(Segment(link.heads, link))
-        elif found and found[-1].link is None:
-            found[-1] = Segment(link.heads)
+            chosen.append(Segment(link.heads, link))
+        elif chosen and chosen[-1].link is None:
+            chosen[-1] = Segment(link.heads)
         else:
-            found.append(Segment(link.heads))
-    while found and found[-1].link is None:
-        found.pop()
-    return found
+            chosen.append(Segment(link.heads))
+    while chosen and chosen[-1].link is None:
+        chosen.pop()
+    return chosen

@@ -44,9 +44,9 @@ class Config:
 
     `digest_only` has patterns of large repositories: their bundles are downloaded and compared, but
     not cloned. `hg verify` checks a clone of each other repository every `verify_age`. Every
-    published bundle is read and compared every `read_age`. Zero switches either off.
+    published bundle is read and compared every `read_age`. Zero switches a check off.
 
-    `purge_command` is told of objects that a CDN must forget (`bundles.purging`).
+    `purge_command` gets the URLs of objects that a CDN must forget (`bundles.purging`).
 
     `findings` has what the prober of this host (the role `steering`) found about objects: a run
     reads those that are dead there.
@@ -177,13 +177,13 @@ def _zstd_levels(table: Table) -> tuple[tuple[str, int], ...]:
 
 def _stores(table: Table) -> tuple[Store, ...]:
     stores: list[Store] = []
-    for one in table.tables("store", least=1):
-        store = _store(one)
+    for each in table.tables("store", least=1):
+        store = _store(each)
         if not _NAME.fullmatch(store.name) or store.name in {other.name for other in stores}:
-            raise one.error("name", store.name, "a name of a-z 0-9 - that no other store has")
+            raise each.error("name", store.name, "a name of a-z 0-9 - that no other store has")
         for other in stores:
             if _is_within(store.public_url, other.public_url):
-                raise one.error("public_url", store.public_url, "a URL in no other store's")
+                raise each.error("public_url", store.public_url, "a URL in no other store's")
         stores.append(store)
     return tuple(stores)
 
@@ -201,6 +201,6 @@ def _store(table: Table) -> Store:
     )
 
 
-def _is_within(one: str, other: str) -> bool:
-    """Whether two URLs are the same, or one is below the other."""
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+def _is_within(url: str, other: str) -> bool:
+    """Whether two URLs are the same, or either is below the other."""
+    return f"{url}/".startswith(f"{other}/") or f"{other}/".startswith(f"{url}/")

@@ -31,8 +31,8 @@ ZSTD_MEMORY: Final = (
 at 20, 660 at 22)."""
 
 ZSTD_WINDOW: Final = ((22, 128 * MIB), (21, 64 * MIB), (20, 32 * MIB))
-"""Memory of a client for the decompression from this level on. Lower levels need little beside hg
-itself (read from the frames of bundles: 2 MiB at level 3, 4 at 10, 8 at 19)."""
+"""Memory of a client for the decompression from this level on. Lower levels need little more than
+hg itself (read from the frames of bundles: 2 MiB at level 3, 4 at 10, 8 at 19)."""
 
 CLONE: Final = "clone"
 SNAPSHOT: Final = "snapshot"
@@ -40,7 +40,7 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The needs of one step while it runs: `cpus` processors, `memory` bytes."""
+    """The needs of a step while it runs: `cpus` processors, `memory` bytes."""
 
     cpus: int = 1
     memory: int = HG_MEMORY
@@ -79,7 +79,7 @@ def required_ram(kind: str, zstd_level: int) -> int:
 
 
 def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:
-    """Whether a step may begin beside the running ones.
+    """Whether a step may begin while others run.
 
     A step beyond the bounds may begin when no other step runs: an estimate must not keep a
     repository without bundles for ever.
@@ -88,16 +88,16 @@ def admits(bounds: Bounds, running: Iterable[Need], need: Need) -> bool:
     if not running:
         return True
     return (
-        sum(one.cpus for one in running) + need.cpus <= bounds.cpus
-        and sum(one.memory for one in running) + need.memory <= bounds.memory
+        sum(other.cpus for other in running) + need.cpus <= bounds.cpus
+        and sum(other.memory for other in running) + need.memory <= bounds.memory
     )
 
 
 def room_needed(store: int, kinds: int) -> int:
-    """Return the most bytes of scratch that one repository needs while its bundles are made.
+    """Return the most bytes of scratch that a repository needs while its bundles are made.
 
-    That is the snapshot, each bundle once, and one clone of each bundle at a time; a bundle or a
-    clone is hardly larger than the store of the repository.
+    That is the snapshot, each bundle once, and a single clone of each bundle at a time; a bundle or
+    a clone is hardly larger than the store of the repository.
     """
     return store * (1 + 2 * kinds) + MIB
 
@@ -105,7 +105,7 @@ def room_needed(store: int, kinds: int) -> int:
 class Gate:
     """Lets steps begin within the bounds, in the order of their arrival.
 
-    So small steps never overtake a large one for ever.
+    So small steps never overtake a large step for ever.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -148,7 +148,7 @@ class Room:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Take bytes if enough are free; never waits, since the disk serves as well."""
+        """Take bytes if enough are free; never waits, since the disk will do as well."""
         with self._lock:
             if size > self._free:
                 return False

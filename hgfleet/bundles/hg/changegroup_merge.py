@@ -1,12 +1,13 @@
-"""Merge of changegroups: several, each going on where the one before it ends, become one.
+"""Merge of changegroups: several, each continuing where the previous ends, become one.
 
-A changegroup has the deltas of the changelog, then those of the manifests, then a group of deltas
-for each file, in the order of the files' names. Version 02 names the base of each delta, so groups
-of one revlog can follow one another. A client that opens an answer as a bundle repository (`hg
-incoming`) takes one changegroup, with one group for each file.
+A changegroup has the deltas of the changelog, then the deltas of the manifests, then a group of
+deltas for each file, in the order of the files' names. Version 02 names the base of each delta, so
+groups of a revlog can follow each other. A client that opens an answer as a bundle repository (`hg
+incoming`) takes a single changegroup, with a single group for each file.
 
 The merge reads each changegroup once, from its beginning to its end, and stops between two groups
-while it copies from another one. It keeps one block of each changegroup, and one of the merged.
+while it copies from another changegroup. It keeps a block of each changegroup, and a block of the
+result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 65536
 END: Final = b"\0\0\0\0"
-"""The end of a group, and behind the last group the end of the changegroup."""
+"""The end of a group, and after the last group the end of the changegroup."""
 
 DELTA_HEADER: Final = 100
 """Bytes of node, parents, delta base and changeset before each delta of version 02."""
@@ -51,7 +52,7 @@ class Changegroup:
     _file: bytes = field(default=b"", init=False)
 
     def group(self) -> Iterator[bytes]:
-        """Yield the chunks of one group, many in a piece, without its end."""
+        """Yield the chunks of a group, many in a piece, without its end."""
         while True:
             yield self._whole_chunks()
             length = self._length(DELTA_HEADER, 2**31)
@@ -75,7 +76,7 @@ class Changegroup:
     def _whole_chunks(self) -> bytes:
         """Take the chunks of a group that are whole in this block, if any.
 
-        Most chunks are some 200 bytes, so the time of the merge is that of this loop.
+        Most chunks are some 200 bytes, so this loop takes most of the time of the merge.
         """
         block, first, end = self._block, self._at, len(self._block)
         at = first
@@ -115,9 +116,9 @@ class Changegroup:
 
 
 def merge(changegroups: Sequence[Changegroup]) -> Iterator[bytes]:
-    """Yield one changegroup with the content of all, in this order, in pieces of about a block.
+    """Yield a changegroup with the content of all, in this order, in pieces of about a block.
 
-    Raises CorruptChangegroupError where one of them is corrupt.
+    Raises CorruptChangegroupError where a changegroup is corrupt.
     """
     pieces: list[bytes] = []
     size = 0
@@ -133,16 +134,16 @@ def merge(changegroups: Sequence[Changegroup]) -> Iterator[bytes]:
 
 def _pieces(changegroups: Sequence[Changegroup]) -> Iterator[bytes]:
     for _changelog_then_manifests in range(2):
-        for one in changegroups:
-            yield from one.group()
+        for changegroup in changegroups:
+            yield from changegroup.group()
         yield END
-    names = [one.next_file() for one in changegroups]
+    names = [changegroup.next_file() for changegroup in changegroups]
     while waiting := [name for name in names if name is not None]:
         name = min(waiting)
         yield _LENGTH.pack(len(name) + _LENGTH.size) + name
-        for number, one in enumerate(changegroups):
+        for number, changegroup in enumerate(changegroups):
             if names[number] == name:
-                yield from one.group()
-                names[number] = one.next_file()
+                yield from changegroup.group()
+                names[number] = changegroup.next_file()
         yield END
     yield END

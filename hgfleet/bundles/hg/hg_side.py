@@ -4,8 +4,8 @@ Bundles are made from a *snapshot*, a clone in the scratch folder that a run bri
 
 * the job may only read the repository, and `hg bundle` of a stream needs the repository's lock
   (streamclone.generatev2), which would also make every push wait while it lists the store;
-* a pull transfers only changesets that a reader may see: no secret one, no half of a transaction;
-* all bundles of a run have the same heads, however many pushes happen meanwhile.
+* a pull transfers only changesets that a reader may see: nothing secret, no half of a transaction;
+* all bundles of a run have the same heads, however many pushes happen during the run.
 
 It costs a second copy on disk, which may be deleted at any time.
 """
@@ -40,7 +40,7 @@ _STATE: Final = "{rev} {node} {ifcontains(rev, revset('" + _HEADS + "'), 'head',
 
 
 def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
-    """Ask hg for the state of a repository; `tips` are those of bundles of it."""
+    """Ask hg for the state of a repository; `tips` are the tips of its bundles."""
     if not (path / ".hg").is_dir():
         return State(exists=False)
     revsets = [_HEADS, *(f"present('{tip}') and not secret()" for tip in sorted(tips))]
@@ -49,7 +49,7 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
     heads, covered = {}, {}
     for line in output.splitlines():
         revision, node, sort = line.split()
-        # Revision numbers count changesets from 0, secret and hidden ones included: near enough.
+        # Revision numbers count from 0, with secret and hidden changesets: near enough.
         if sort == "head":
             heads[node] = int(revision) + 1
         if node in tips:
@@ -61,9 +61,9 @@ def look(hg: Hg, path: Path, tips: Collection[str] = ()) -> State:
 
 
 def hidden(hg: Hg, path: Path, tips: Collection[str]) -> frozenset[str]:
-    """Return those changesets that a repository still has, though a client does not see them.
+    """Return the changesets that a repository still has, though a client does not see them.
 
-    They are obsolete: rewritten, not removed. A secret one was taken from clients.
+    They are obsolete: rewritten, not removed. A secret changeset was taken from clients.
     """
     if not tips:
         return frozenset()
@@ -97,7 +97,7 @@ def refresh_snapshot(hg: Hg, source: Source, seen: State, snapshot: Path, work: 
     for last in (False, True):
         if last:
             shutil.rmtree(snapshot, ignore_errors=True)
-        # A push between the look and the pull is no harm: look again.
+        # A push between the look and the pull does no harm: look again.
         for _ in range(3):
             try:
                 if (snapshot / ".hg").is_dir():
@@ -141,7 +141,7 @@ class Bundle:
 
 
 def generate(hg: Hg, snapshot: Path, kind: str, work: Path, zstd_level: int) -> Bundle:
-    """Let hg write one bundle with the whole snapshot into the folder `work`."""
+    """Let hg write a bundle with the whole snapshot into the folder `work`."""
     path = work / f"{kind}.hg"
     arguments: list[str | Path] = ["bundle", "--repository", snapshot, "--all"]
     arguments += ["--type", KINDS[kind].hg_type]
@@ -195,7 +195,7 @@ def generate_link(
 def apply_link(
     hg: Hg, snapshot: Path, bundle: Path, bases: Collection[str], trial: Path
 ) -> frozenset[str]:
-    """Apply a link to a clone with the ancestors of `bases` alone; return its heads afterwards.
+    """Apply a link to a clone with only the ancestors of `bases`; return its heads afterwards.
 
     The clone is made at `trial`, and left there.
     """
@@ -222,7 +222,7 @@ def digest(path: Path) -> str:
 class _Tee:
     """A pipe that hg takes for a file: its output is hashed and written to the target.
 
-    The digest is that of hg's output, and not of bytes that a disk returns later.
+    The digest is of hg's output, and not of bytes that a disk returns later.
     """
 
     def __init__(self, pipe: Path, target: Path) -> None:
@@ -260,7 +260,7 @@ class _Tee:
 
 
 def clone_through(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
-    """Make a real clone through one manifest line, as every client does; return its heads.
+    """Make a real clone through a manifest line, as every client does; return its heads.
 
     The snapshot advertises just this line (hgext/bundle_verify.py); the client is hg itself: it
     downloads the object, with its checks of certificate and DIGEST, applies it, and pulls missing

@@ -1,4 +1,4 @@
-"""Recent changes of a repository, from its push log and the index of that."""
+"""Recent changes of a repository, from its push log and the index of the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def count(repository: Path, since: datetime) -> int:
     """Count the pushes to a repository on this host; 0 where its push log cannot be read.
 
-    A log that is older costs one look at its time.
+    An older log costs only a look at its time.
     """
     store = repository / ".hg/store"
     try:
@@ -33,7 +33,7 @@ def count(repository: Path, since: datetime) -> int:
 def removal(repository: Path, since: datetime) -> datetime | None:
     """Return the time of the last removal of changesets from a repository (`hg strip`), or None.
 
-    Removals before `since` do not count. A push log that cannot be read tells of none: then a
+    Removals before `since` do not count. A push log that cannot be read shows no removal: then a
     bundle is withdrawn once its tip is missing in the repository.
     """
     store = repository / ".hg/store"
@@ -42,7 +42,7 @@ def removal(repository: Path, since: datetime) -> datetime | None:
         if (store / log_file.NAME).stat().st_mtime < since.timestamp():
             return None
         with View(store, repository / ".hg/cache") as view:
-            found = view.newest(Selection(from_time=from_time, kinds=("strip",)), 1)
+            removals = view.newest(Selection(from_time=from_time, kinds=("strip",)), 1)
     except (OSError, HgfleetError, sqlite3.Error):
         return None
-    return datetime.fromtimestamp(found[0].time / 1000, UTC) if found else None
+    return datetime.fromtimestamp(removals[0].time / 1000, UTC) if removals else None

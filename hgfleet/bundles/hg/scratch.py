@@ -33,7 +33,7 @@ _FILES: Final = (STATES, CLONE_CHECKS, READ_CHECKS, PULL_CHECKS)
 
 
 class Scratch:
-    """The scratch folder on disk, and the one in RAM with the room that is left in it."""
+    """The scratch folders on disk and in RAM, with the room that is left in RAM."""
 
     def __init__(self, disk: Path, ram: Path, ram_bytes: int) -> None:
         self.disk, self.ram = disk, ram
@@ -59,7 +59,7 @@ class Scratch:
         if owner != os.geteuid():
             raise HostError(
                 f"{self.disk} belongs to user id {owner}, and this runs as {os.geteuid()}; "
-                "use `systemctl start hgfleet-bundles.service`, which runs as the right one"
+                "use `systemctl start hgfleet-bundles.service`, which runs as the right user"
             )
 
     @contextlib.contextmanager
@@ -88,13 +88,13 @@ class Scratch:
 
     def repositories(self) -> set[str]:
         """Return the names of all repositories that have something here."""
-        found: set[str] = set()
+        names: set[str] = set()
         for scratch in (self.disk, self.ram):
             for folder in (WORK, SNAPSHOTS, *_FILES):
                 with contextlib.suppress(OSError):
-                    names = [path.name for path in (scratch / folder).iterdir()]
-                    found |= {repository_of(name) for name in names if not name.startswith(".")}
-        return found
+                    files = [path.name for path in (scratch / folder).iterdir()]
+                    names |= {repository_of(file) for file in files if not file.startswith(".")}
+        return names
 
     def forget(self, repository: str) -> None:
         """Delete the cached state and the check times of a repository."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hgfleet.hg import fingerprint
 
 FORMAT: Final = 2
-"""Raised with each change of `State`, or of the question to hg behind it."""
+"""Raised with each change of `State`, or of the question to hg that gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class StateCache:
         """Store an answer of hg; `seen` is the fingerprint from before the question.
 
         A change during the question is in the answer already, or changes the next fingerprint. Only
-        a change within one tick of the clock before the question would go unnoticed, so a
-        fingerprint with files that young is not stored.
+        a change within a tick of the clock before the question would go unnoticed, so a fingerprint
+        with files that young is not stored.
         """
         if not seen.is_settled() or not state.exists:
             return
@@ -73,5 +73,5 @@ class StateCache:
 
 def _question(seen: fingerprint.Fingerprint, tips: Collection[str]) -> list[object]:
     """Return the key of an answer, in the form that it has after a round trip through JSON."""
-    signatures = [None if one is None else list(one) for one in seen.signatures]
+    signatures = [None if signature is None else list(signature) for signature in seen.signatures]
     return [FORMAT, signatures, sorted(tips)]

@@ -59,14 +59,14 @@ def adoptable(
 
 
 def arrival(path: str, dynamic: Dynamic) -> datetime | None:
-    """Return the time at which a user repository came to its path; None for other ones. Pure."""
+    """Return the time at which a user repository came to its path; None for others. Pure."""
     entry = dynamic.repositories.get(path)
     if entry is None:
         return None
     renames = (dynamic.renamed.get(old) for old in dynamic.renamed)
-    times = [entry.created, *(one.since for one in renames if one is not None and one.to == path)]
-    found = [datetime.fromisoformat(when) for when in times if when]
-    return max((when.astimezone(UTC) for when in found), default=None)
+    arrivals = (rename.since for rename in renames if rename is not None and rename.to == path)
+    times = [datetime.fromisoformat(when) for when in (entry.created, *arrivals) if when]
+    return max((when.astimezone(UTC) for when in times), default=None)
 
 
 def is_due(job: Job, repository: Repository) -> bool:

@@ -22,7 +22,7 @@ RUNS: Final = 24
 """Runs over which due reads are spread: a day of the hourly timer."""
 
 RUN_SECONDS: Final = 86_400.0
-"""A run lasts for less than a day, so what is later than its begin by more is from the future."""
+"""A run lasts for less than a day: a time later than its beginning by more is from the future."""
 
 _REQUESTED: Final = datetime.fromtimestamp(0, UTC)
 _TAKING: Final = threading.Lock()
@@ -38,7 +38,7 @@ def first_mark(name: str, age: timedelta, now: datetime) -> datetime:
 
 
 def reads_per_run(repositories: int) -> int:
-    """Return the number of repositories that one run reads, however many are due. Pure.
+    """Return the number of repositories that a run reads, however many are due. Pure.
 
     After a time without runs, all are due. `RUNS` runs read all of them, no single run takes long,
     and the next reads are spread again.
@@ -48,16 +48,16 @@ def reads_per_run(repositories: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CheckTimes:
-    """The time of one check of each repository, as the mtime of a file.
+    """The time of a check of each repository, as the mtime of a file.
 
-    `age` is the time from one check to the next; with zero, only requested checks are due.
+    `age` is the time between two checks; with zero, only requested checks are due.
     """
 
     folder: Path
     age: timedelta
 
     def due(self, name: str, now: datetime) -> bool:
-        """Whether the check of a repository is due; a time from the future is none."""
+        """Whether the check of a repository is due; a time from the future does not count."""
         last = self.last(name)
         if last == _REQUESTED:
             return True

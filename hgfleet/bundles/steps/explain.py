@@ -1,4 +1,4 @@
-"""The plan of one repository with all its inputs, for operators."""
+"""The plan of a repository with all its inputs, for operators."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def explain(pipeline: Pipeline, repository: Repository) -> list[str]:
 
 def _chain(pipeline: Pipeline, repository: Repository) -> Iterator[tuple[str, str]]:
     limits = pipeline.config.pull
-    said = f"from {limits.least:,} changesets on; {limits.step:,} new ones for a link"
+    said = f"from {limits.least:,} changesets on; {limits.step:,} new changesets for a link"
     yield "limits", said if limits.enabled else "switched off on this host"
     chain = pipeline.pullbundles.chain(repository)
     problems = pipeline.pullbundles.problems(repository, chain)
     for link in chain:
-        length = size(link.size) if link.on_disk else "not on disk: the chain begins behind them"
+        length = size(link.size) if link.on_disk else "not on disk: the chain begins after them"
         made = f"made {link.made:%Y-%m-%d %H:%M} UTC"
         dead = f"; DEAD: {problems[link.name]}" if link.name in problems else ""
         yield link.name[:16], f"{link.changesets:,} changesets, {length}, {made}{dead}"

@@ -1,4 +1,4 @@
-"""Generation of the bundles of one repository, and their upload to every store, verified."""
+"""Generation of the bundles of a repository, and their upload to every store, verified."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BundleGenerator:
         """Generate and copy the bundles of a plan, all kinds at once; return the new entries.
 
         `missing` gets the errors of stores that do without some bundle. `done` is called for each
-        kind that is verified, in the thread of it, while others may take much longer.
+        kind once it is verified, in its thread, while other kinds may take much longer.
         """
         kinds = [kind for kind in decision.kinds if kind in {*decision.build, *decision.copy}]
         with workspace.opened(self._job, repository, len(kinds)) as work:
@@ -67,10 +67,10 @@ class BundleGenerator:
             for result in made.values():
                 if isinstance(result, HgfleetError):
                     raise result
-            return {kind: one for kind, one in made.items() if not isinstance(one, HgfleetError)}
+            return {kind: new for kind, new in made.items() if not isinstance(new, HgfleetError)}
 
     def _generate(self, work: Workspace, kind: str) -> Mapping[str, Entry]:
-        """Generate one bundle and upload it to every store that is up."""
+        """Generate a bundle and upload it to every store that is up."""
         started = time.monotonic()
         level = self._job.config.zstd_level_of(work.repository.path)
         with self._job.gate.enter(estimate(kind, work.store, level)):
@@ -121,7 +121,7 @@ class BundleGenerator:
                 continue
             # The content was cloned before its publication.
             work.trials.of(entry.sha256).is_proved = True
-            # The key may be one of the release before.
+            # The release before may have made the key.
             key = make_key(entry.identity, key.tip, entry.sha256, kind)
             made = self._distribute(work, key, entry, decision.copy[kind], path)
             path.unlink()
@@ -159,7 +159,7 @@ class BundleGenerator:
         return done
 
     def _bring(self, work: Workspace, store: str, key: Key, entry: Entry, path: Path) -> Entry:
-        """Upload a bundle to one store and verify it there; return its entry."""
+        """Upload a bundle to a store and verify it there; return its entry."""
         there = replace(
             entry,
             url=object_url(self._job.stores.urls[store], key),

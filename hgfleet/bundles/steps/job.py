@@ -1,4 +1,4 @@
-"""One run of the bundle jobs: settings and options, stores, limits, manifests, check times."""
+"""A run of the bundle jobs: settings and options, stores, limits, manifests, check times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one repository; `error` is None unless it failed.
+    """The end of a repository's part of a run; `error` is None unless it failed.
 
     `missing` has the errors of stores without some of the bundles that other stores have: the
     repository is served, and the next run tries again. `busy`: another run has the lock.
@@ -75,8 +75,8 @@ class Orphans:
 class Schedule:
     """The checks that only some runs make, and how many reads this run may make.
 
-    A run for all repositories takes one of `read_slots` for each repository whose read is due;
-    requested reads need none.
+    A run for all repositories takes a slot (`read_slots`) for each repository whose read is due;
+    requested reads need no slot.
     """
 
     def __init__(self, config: Config) -> None:
@@ -91,7 +91,7 @@ class Schedule:
 
 
 class Publisher:
-    """Changes manifests and reports it; `has_published` tells that some manifest changed."""
+    """Changes manifests and reports it; `has_published` says that some manifest changed."""
 
     def __init__(self, manifests: Manifests, access: Access, report: Report) -> None:
         self._manifests, self._access, self._report = manifests, access, report
@@ -124,7 +124,9 @@ class Publisher:
 
     def withdraw(self, repository: Repository, dead: Mapping[str, str]) -> None:
         """Take the entries with these URLs out of the manifest; the values are the reasons."""
-        self.change(repository, lambda published: [one for one in published if one.url not in dead])
+        self.change(
+            repository, lambda published: [entry for entry in published if entry.url not in dead]
+        )
         for url, problem in dead.items():
             self._report.step(
                 "withdrawn",
@@ -136,7 +138,7 @@ class Publisher:
 
 
 class Job:
-    """One run, as its steps share it."""
+    """A run, as its steps share it."""
 
     def __init__(
         self, config: Config, options: Options, report: Report, buckets: Mapping[str, Bucket]
@@ -186,19 +188,19 @@ class Job:
         parsed = parse_key(key)
         if parsed is None or not parsed.is_former:
             return False
-        found = self._former_keys
-        if found is None:
-            found = {}
+        former = self._former_keys
+        if former is None:
+            former = {}
             for name in self.manifests.all():
                 entries = (*self.manifests.read(name), *self.manifests.recent(name))
                 places = [locate(entry, self.stores.urls) for entry in entries]
                 keys = {str(place[1]) for place in places if place and place[1].is_former}
                 if keys:
-                    found[name] = keys
-            self._former_keys = found
-        # It has taken over the state that had its path as a name.
+                    former[name] = keys
+            self._former_keys = former
+        # The repository has taken over the state that was named by its path.
         own = {names.of(repository), repository.path}
-        return any(key in keys for name, keys in found.items() if name not in own)
+        return any(key in keys for name, keys in former.items() if name not in own)
 
     def listing(
         self, repository: Repository, listings: Mapping[str, Mapping[str, StoreListing]]
@@ -206,12 +208,12 @@ class Job:
         """Return the objects of a repository by store, under all names that its keys have."""
         keys = sorted(self.names_in_keys(repository))
         return {
-            store: joined(one.get(name, StoreListing()) for name in keys)
-            for store, one in listings.items()
+            store: joined(listing.get(name, StoreListing()) for name in keys)
+            for store, listing in listings.items()
         }
 
     def failed(self, repository: Repository, problem: Exception, took: float) -> Outcome:
-        """Report the failure of one repository."""
+        """Report the failure of a repository."""
         if isinstance(problem, HgfleetError):
             error = problem
         elif isinstance(problem, OSError):
@@ -226,19 +228,19 @@ class Job:
         return Outcome(repository.path, error=error)
 
     def removal(self, repository: Repository) -> datetime | None:
-        """Return the time at which changesets were removed from a repository last.
+        """Return the time at which changesets were last removed from a repository.
 
         A removal before all of its published bundles does not count.
         """
         name = names.of(repository)
         entries = (*self.manifests.read(name), *self.manifests.recent(name))
-        # Not the begin of the run, which may have made some of them.
+        # Not the beginning of the run, which may have made some of them.
         now = datetime.now(UTC)
-        times = [stored_time.past_moment(one.made, now) for one in entries]
+        times = [stored_time.past_moment(entry.made, now) for entry in entries]
         return recent_pushes.removal(self.source(repository), min(times)) if times else None
 
     def note_corrupt(self, place: str) -> None:
-        """Leave the time of a finding of a corrupt bundle for metrics (`bundles.corruption`)."""
+        """Record the time of a finding of a corrupt bundle for metrics (`bundles.corruption`)."""
         self.keep_findings({place: time.time()})
 
     def delete(self, store: str, key: str) -> None:
@@ -251,14 +253,14 @@ class Job:
         self.stores.buckets[store].delete(key)
 
     def purge(self) -> None:
-        """Have caches forget the deleted objects. Raises UnavailableError."""
+        """Make caches forget the deleted objects. Raises UnavailableError."""
         if self.config.purge_command:
             count = purging.purge(self.config.state, self.config.purge_command)
             if count:
                 self.report.note("purged", f"caches were told of {count} objects", urls=count)
 
     def keep_findings(self, found: Mapping[str, float]) -> None:
-        """Add findings to those of former runs; no clone needs them."""
+        """Add findings to the findings of former runs; no clone needs them."""
         try:
             corruption.note(self.config.state, found)
         except OSError as error:

@@ -1,6 +1,6 @@
 """Runs over the repositories of the registry: update, prune, verify, republish.
 
-A failure of one repository never stops the others.
+A failure of a repository never stops the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """One run. `buckets` is empty for commands without credentials (`plan`, `status`, `verify`)."""
+    """A run. `buckets` is empty for commands without credentials (`plan`, `status`, `verify`)."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Pipeline:
         """Bring the bundles of these repositories up to date.
 
         `everything` says that no other repositories exist: remains of others are withdrawn and
-        deleted, and the pages beside the bundles are renewed. Raises UnavailableError, with nothing
+        deleted, and the pages about the bundles are renewed. Raises UnavailableError, with nothing
         changed, if no store lists its objects. Any other failure is in the outcome of its
         repository.
         """
@@ -136,25 +136,25 @@ class Pipeline:
             self.report.note("page", f"the pages are old: {error}", error=error)
 
     def _public(self, repositories: Sequence[Repository]) -> list[Repository]:
-        """Return those that are public at this moment, as they are now. Raises RegistryError."""
-        now = [self.job.access.decide(one) for one in repositories]
-        return [one for one in now if one.is_public]
+        """Return the repositories that are public now, as they are now. Raises RegistryError."""
+        now = [self.job.access.decide(repository) for repository in repositories]
+        return [repository for repository in now if repository.is_public]
 
     def _keep_record(
         self, outcomes: Sequence[Outcome], repositories: Sequence[Repository], started: float
     ) -> None:
         """Leave the figures of the run for metrics; no clone needs them."""
-        found = record.of(
+        figures = record.of(
             outcomes,
             repositories,
-            {one.path: self.manifests.read(names.of(one)) for one in repositories},
+            {each.path: self.manifests.read(names.of(each)) for each in repositories},
             self.job.stores.urls,
             self._busiest(repositories),
             started=started,
             ended=time.time(),
         )
         try:
-            record.save(found, self.config.state)
+            record.save(figures, self.config.state)
         except OSError as error:
             self.report.note("record", f"no figures of this run: {error}", error=error)
         places = [*self.job.stores.urls, corruption.PULL_BUNDLES]
@@ -162,17 +162,17 @@ class Pipeline:
 
     def _busiest(self, repositories: Sequence[Repository]) -> Mapping[str, Activity]:
         since = self.job.options.now - demand.WINDOW
-        found = {
-            one.path: activity.of(
-                recent_pushes.count(self.job.source(one), since), self.job.demand.get(one.path)
+        activities = {
+            each.path: activity.of(
+                recent_pushes.count(self.job.source(each), since), self.job.demand.get(each.path)
             )
-            for one in repositories
+            for each in repositories
         }
         try:
-            public = {one.path for one in self._public(repositories)}
+            public = {repository.path for repository in self._public(repositories)}
         except RegistryError:
             public = set()
-        return activity.busiest(found, public)
+        return activity.busiest(activities, public)
 
     def prune(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
         """Delete outdated and orphaned objects, and generate nothing; raises as `run`.
@@ -183,13 +183,13 @@ class Pipeline:
         return self._for_each(repositories, self._updater.prune, everything, foreign=everything)
 
     def publish(self, repositories: Sequence[Repository]) -> list[Outcome]:
-        """Make the manifests of these repositories anew from the objects in the stores."""
+        """Write the manifests of these repositories again from the objects in the stores."""
 
-        def one(repository: Repository, listing: Mapping[str, StoreListing]) -> Outcome:
+        def republished(repository: Repository, listing: Mapping[str, StoreListing]) -> Outcome:
             missing = republish(self.job, self._verifier, repository, listing)
             return Outcome(repository.path, missing=missing)
 
-        return self._for_each(repositories, one, everything=False)
+        return self._for_each(repositories, republished, everything=False)
 
     def check_scratch(self) -> None:
         """Refuse to run as another user than the owner of the scratch folder."""
@@ -204,13 +204,13 @@ class Pipeline:
         withdraws: bool = False,
         foreign: bool = False,
     ) -> list[Outcome]:
-        """Do the work for each repository; `foreign` includes those that only the stores have.
+        """Do the work for each repository; `foreign`: also for those that only stores have.
 
         `withdraws`: their bundles that must go are withdrawn first.
         """
         self.check_scratch()
         if withdraws:
-            # Whether or not a store answers. Failures are told by the next pass.
+            # Whether or not a store answers. The next pass reports failures.
             for repository in repositories:
                 with contextlib.suppress(HgfleetError, OSError):
                     self._first.entries([repository])
@@ -227,19 +227,21 @@ class Pipeline:
                 if withdraws:
                     self._first.withdraw([*repositories, *gone], listings)
                 return list(
-                    pool.map(lambda one: self._guarded(one, listings, work), [*repositories, *gone])
+                    pool.map(
+                        lambda each: self._guarded(each, listings, work), [*repositories, *gone]
+                    )
                 )
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
 
     def withdraw(self, repositories: Sequence[Repository], *, everything: bool) -> list[Outcome]:
-        """Only withdraw and delete bundles, also beside another run; raises as `run`.
+        """Only withdraw and delete bundles, also during another run; raises as `run`.
 
         State of the release before is taken over, so that clients have its bundles again.
         """
-        for one in repositories:
-            self._adopt(one)
+        for repository in repositories:
+            self._adopt(repository)
         gone = self._gone(repositories, {}) if everything else []
         return self._purged(self._first.due([*repositories, *gone]))
 
@@ -265,7 +267,7 @@ class Pipeline:
         return self._purged([Outcome(repository.path)])[-1]
 
     def _purged(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Have caches forget the deleted objects; a failure is one of the run."""
+        """Make caches forget the deleted objects; a failure is a failure of the run."""
         started = time.monotonic()
         try:
             if not self.job.options.dry_run:
@@ -288,15 +290,15 @@ class Pipeline:
         objects go when the retention time of their manifests has passed.
         """
         # A repository takes over the state that the release before named by its path.
-        known = {name for one in repositories for name in (names.of(one), one.path)}
+        known = {name for each in repositories for name in (names.of(each), each.path)}
         if self.partial:
             return []
-        found = self.manifests.all().union(self.job.orphans.purged, *listings.values())
-        found |= self.pullbundles.repositories() | self.job.scratch.repositories()
+        present = self.manifests.all().union(self.job.orphans.purged, *listings.values())
+        present |= self.pullbundles.repositories() | self.job.scratch.repositories()
         if not known:
             # An empty registry does not prove that a repository is gone; its deletion is noted.
-            found &= self.job.orphans.purged
-        self.job.orphans.gone = frozenset(found - known)
+            present &= self.job.orphans.purged
+        self.job.orphans.gone = frozenset(present - known)
         return [
             Repository(
                 *(name, "", (), ()),
@@ -351,7 +353,9 @@ class Pipeline:
         return work(now, self.job.listing(now, listings))
 
     def _report_changed(self, repository: Repository, problem: ChangedError) -> None:
-        self.report.step("changed", repository.path, f"changed meanwhile: {problem}", error=problem)
+        self.report.step(
+            "changed", repository.path, f"changed during the run: {problem}", error=problem
+        )
 
     def verify(self, repository: Repository) -> Outcome:
         """Verify every published bundle again, as before its publication; changes nothing.

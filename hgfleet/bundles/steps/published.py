@@ -40,7 +40,7 @@ WITNESSES: Final = 3
 
 
 class Limits(NamedTuple):
-    """Objects in a store that stay: those named, and others from a time on, if they are safe."""
+    """Objects in a store that stay: the named, and others from a time on, if they are safe."""
 
     named: set[str]
     before: datetime
@@ -62,7 +62,7 @@ class ReadResult:
 
 
 class PublishedBundles:
-    """The published bundles of repositories, under the lock of each."""
+    """The published bundles of repositories; the caller holds the lock of each repository."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -76,7 +76,8 @@ class PublishedBundles:
         does not answer.
         """
         sizes = {
-            store: {item.key: item.size for item in one.objects} for store, one in listing.items()
+            store: {item.key: item.size for item in stored.objects}
+            for store, stored in listing.items()
         }
         stores = self._job.stores.of(repository)
         published = self._job.manifests.read(names.of(repository))
@@ -140,7 +141,7 @@ class PublishedBundles:
         return self._job.schedule.reads.due(file_name(names.of(repository)), self._job.options.now)
 
     def _takes_read_slot(self, repository: Repository) -> bool:
-        """Whether this run may still make a read; a requested one always."""
+        """Whether this run may still make a read; a requested read is always allowed."""
         name, schedule = file_name(names.of(repository)), self._job.schedule
         return schedule.reads.is_requested(name) or schedule.read_slots.acquire(blocking=False)
 
@@ -223,25 +224,25 @@ class PublishedBundles:
         *,
         urgent: bool = False,
     ) -> None:
-        """Delete the objects that no manifest of the retention time names; `urgent`: no others.
+        """Delete objects that no manifest of the retention time names; `urgent`: only those below.
 
-        An object that a client must not have any more goes at once: of a repository that is private
-        now, or purged; made before changesets were removed; or one of the release before that
-        no repository took over.
+        An object that a client must no longer have goes at once: of a repository that is private
+        now, or purged; made before changesets were removed; or of the release before, if no
+        repository took it over.
         """
         job, name = self._job, names.of(repository)
         before = job.options.now - job.config.retention
-        # Not the begin of the run, which may have made some of the bundles.
+        # Not the beginning of the run, which may have made some of the bundles.
         now = datetime.now(UTC)
         published, recent = job.manifests.read(name), job.manifests.recent(name, before)
         removal = job.removal(repository) or NEVER
         unsafe = [
-            one for one in job.manifests.recent(name) if past_moment(one.made, now) <= removal
+            entry for entry in job.manifests.recent(name) if past_moment(entry.made, now) <= removal
         ]
         is_gone = name in job.orphans.gone
         others = () if repository.is_public or is_gone else job.stores.of(repository).others
         purged = name in job.orphans.purged or (is_gone and names.is_former(name))
-        for store, one in listing.items():
+        for store, stored in listing.items():
             # A client with the URL could still read it, and no run may be about to publish it.
             at_once = purged or store in others
             entries = published if at_once else published + recent
@@ -250,7 +251,7 @@ class PublishedBundles:
             )
             limit = ALWAYS if at_once else max(removal, NEVER if urgent else before)
             self._prune_store(
-                repository, store, one, Limits(named, limit, self._keys(store, unsafe))
+                repository, store, stored, Limits(named, limit, self._keys(store, unsafe))
             )
         if listing and not (job.options.dry_run or urgent):
             job.manifests.forget(name, before)
@@ -296,8 +297,8 @@ class PublishedBundles:
                 )
 
     def publish_pages(self, public: Sequence[Repository]) -> None:
-        """Renew the pages about public repositories in each store; last: no clone needs them."""
-        published = {one.path: self._job.manifests.read(names.of(one)) for one in public}
+        """Renew the pages about public repositories in each store, last: no clone needs them."""
+        published = {each.path: self._job.manifests.read(names.of(each)) for each in public}
         config = self._job.config
 
         def renew(store: str) -> None:

@@ -48,7 +48,7 @@ of an answer at its beginning, and can send everything live, so seconds would do
 
 
 class PullbundleStore:
-    """The chains of pull bundles, under the lock of each repository."""
+    """The chains of pull bundles; the caller holds the lock of each repository."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -62,7 +62,7 @@ class PullbundleStore:
         return self._job.config.pull.enabled and bool(repository.read)
 
     def chain(self, repository: Repository) -> Chain:
-        """Read the manifest; a missing one is an empty chain."""
+        """Read the manifest; without a manifest the chain is empty."""
         try:
             text = (self.folder(repository) / MANIFEST).read_text("ascii", "replace")
         except FileNotFoundError:
@@ -71,17 +71,17 @@ class PullbundleStore:
 
     def problems(self, repository: Repository, chain: Chain) -> dict[str, str]:
         """Return the problems of files that are missing or of another size, by name."""
-        found = {}
+        problems = {}
         for link in chain:
             if link.on_disk:
                 try:
                     there = (self.folder(repository) / link.name).stat().st_size
                 except FileNotFoundError:
-                    found[link.name] = "missing"
+                    problems[link.name] = "missing"
                 else:
                     if there != link.size:
-                        found[link.name] = f"it has {there:,} bytes instead of {link.size:,}"
-        return found
+                        problems[link.name] = f"it has {there:,} bytes instead of {link.size:,}"
+        return problems
 
     def plan(
         self,
@@ -91,7 +91,7 @@ class PullbundleStore:
         tips: Collection[str] = (),
         aligned: bool = False,
     ) -> ChainPlan:
-        """Decide about the chain; the parameters are those of `pullbundle_chain.plan`."""
+        """Decide about the chain; see `pullbundle_chain.plan` for the parameters."""
         chain, limits = self.chain(repository), self._job.config.pull
         if not self.wanted(repository):
             is_there = self.folder(repository).exists()
@@ -150,7 +150,7 @@ class PullbundleStore:
                 yield heads
 
     def _link(self, work: Workspace, bases: tuple[str, ...], heads: tuple[str, ...]) -> Link:
-        """Generate one link, apply it to a clone that ends where it begins, and name its file."""
+        """Generate a link, apply it to a clone that ends where it begins, and name its file."""
         started, config = time.monotonic(), self._job.config
         folder = self.folder(work.repository)
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,13 +165,13 @@ class PullbundleStore:
             trial = work.folder / "pull-trial"
             try:
                 with self._job.gate.enter(estimate(CLONE, work.store)):
-                    found = hg_side.apply_link(self._job.hg, work.snapshot, fresh, bases, trial)
+                    applied = hg_side.apply_link(self._job.hg, work.snapshot, fresh, bases, trial)
             finally:
                 remove(trial)
-            if found != set(heads):
+            if applied != set(heads):
                 raise VerificationError(
                     f"pull bundle of {changesets:,} changesets: a clone that it was applied to has "
-                    f"{len(found)} heads that are not the {len(heads)} expected"
+                    f"{len(applied)} heads that are not the {len(heads)} expected"
                 )
         name = f"{bundle.sha256}.hg"
         fresh.replace(folder / name)
@@ -230,42 +230,42 @@ class PullbundleStore:
     def delete_corrupt(self, repository: Repository) -> None:
         """Read the whole chain, where that is due, and delete the files that differ from it.
 
-        The plan finds them missing and makes them anew; the server passes over them meanwhile.
+        The plan finds them missing and makes them again; until then the server skips them.
         """
         times, name = self._job.schedule.pull_reads, files.file_name(names.of(repository))
         chain = self.chain(repository)
         if self._job.options.dry_run or not chain or not times.due(name, self._job.options.now):
             return
-        for file, found in self._corrupt(repository, chain).items():
+        for file, digest in self._corrupt(repository, chain).items():
             (self.folder(repository) / file).unlink(missing_ok=True)
             self._job.report.step(
                 "pull-corrupt",
                 repository.path,
-                f"deleted the pull bundle {file}: got sha256 {found or 'nothing'}",
+                f"deleted the pull bundle {file}: got sha256 {digest or 'nothing'}",
                 key=file,
-                sha256=found,
+                sha256=digest,
             )
         times.done(name, self._job.options.now)
 
     def verify(self, repository: Repository) -> None:
-        """Compare each file with its name. Raises VerificationError if one differs.
+        """Compare each file with its name. Raises VerificationError for the first that differs.
 
-        The next run deletes and makes anew all that differ.
+        The next run deletes all that differ, and makes them again.
         """
-        for file, found in self._corrupt(repository, self.chain(repository)).items():
+        for file, digest in self._corrupt(repository, self.chain(repository)).items():
             self._job.schedule.pull_reads.request(files.file_name(names.of(repository)))
             raise VerificationError(
-                f"{self.folder(repository) / file}: got sha256 {found or 'nothing'}; "
+                f"{self.folder(repository) / file}: got sha256 {digest or 'nothing'}; "
                 "`hgfleet bundles run` makes it again"
             )
 
     def _corrupt(self, repository: Repository, chain: Chain) -> dict[str, str]:
-        """Return the sha256 of each file whose name has another one."""
+        """Return the sha256 of each file whose name has another sha256."""
         names = {link.name: link.sha256 for link in chain if link.on_disk}
-        found = {name: hg_side.digest(self.folder(repository) / name) for name in names}
-        if any(got and got != names[name] for name, got in found.items()):
+        digests = {name: hg_side.digest(self.folder(repository) / name) for name in names}
+        if any(got and got != names[name] for name, got in digests.items()):
             self._job.note_corrupt(corruption.PULL_BUNDLES)
-        return {name: got for name, got in found.items() if got != names[name]}
+        return {name: got for name, got in digests.items() if got != names[name]}
 
     def repositories(self) -> set[str]:
         """Return the names of all repositories with a folder."""

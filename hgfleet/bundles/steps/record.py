@@ -6,7 +6,8 @@
      "busiest": {"team/x": {"pushes": 3, "clones": 1, "pulls": 9, "seconds": 4.1, "bytes": 91000}}}
 
 Times are seconds since 1970. The file is for every user of the host, so no name of a private
-repository is in it; these are in the manifests, which are closed. `busiest` is of the last day.
+repository is in it; such names are only in the manifests, which other users cannot read. `busiest`
+is of the last day.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Record:
     repositories: int
     """Repositories that should have clone bundles."""
     covered: int
-    """Those of them that have one. No bundle is published before it is verified."""
+    """Repositories that have a clone bundle. No bundle is published before it is verified."""
     oldest: float = 0.0
     newest: float = 0.0
     bytes: Mapping[str, int] = field(default_factory=dict)
@@ -66,13 +67,13 @@ def of(
     """Return the record of a run out of its outcomes and the manifests after it. Pure.
 
     `urls` are the public URLs by store. A repository should have bundles if the plan or a manifest
-    has some. One whose run failed has no plan, so the registry decides there.
+    has some. A repository whose run failed has no plan, so the registry decides there.
     """
-    has_kinds = {one.path for one in repositories if one.bundles}
-    wanted = {one.repository for one in outcomes if one.plan is not None and one.plan.kinds}
-    wanted |= {one.repository for one in outcomes if one.error and one.repository in has_kinds}
+    has_kinds = {repository.path for repository in repositories if repository.bundles}
+    wanted = {each.repository for each in outcomes if each.plan is not None and each.plan.kinds}
+    wanted |= {each.repository for each in outcomes if each.error and each.repository in has_kinds}
     covered = {path for path, entries in published.items() if entries}
-    entries = [entry for of_one in published.values() for entry in of_one]
+    entries = [entry for manifest in published.values() for entry in manifest]
     sizes = dict.fromkeys(urls, 0)
     for entry in entries:
         if place := locate(entry, urls):
@@ -81,8 +82,8 @@ def of(
     return Record(
         started=started,
         ended=ended,
-        failed=sum(one.error is not None for one in outcomes),
-        incomplete=sum(bool(one.missing) and one.error is None for one in outcomes),
+        failed=sum(each.error is not None for each in outcomes),
+        incomplete=sum(bool(each.missing) and each.error is None for each in outcomes),
         repositories=len(wanted | covered),
         covered=len(covered),
         oldest=min(times, default=0.0),
@@ -99,7 +100,7 @@ def save(record: Record, folder: Path) -> None:
 
 
 def parse(text: str | bytes) -> Record:
-    """Read a record. Raises ValueError for a damaged one."""
+    """Read a record. Raises ValueError if it is damaged."""
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
@@ -115,7 +116,7 @@ def parse(text: str | bytes) -> Record:
             newest=float(data["newest"]),
             bytes={str(store): int(size) for store, size in data["bytes"].items()},
             # A record of a former release has none.
-            busiest={str(path): _activity(one) for path, one in data.get("busiest", {}).items()},
+            busiest={str(path): _activity(item) for path, item in data.get("busiest", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the record of a run of the bundle jobs: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Manifests made anew from the objects in the stores, for when the manifests are lost."""
+"""Manifests written again from the objects in the stores, for when the manifests are lost."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def republish(
     stores = job.stores.of(repository).urls
     if not stores or not repository.bundles:
         raise UsageError(f"{repository.path}: the registry gives it no bundles")
-    found = [
+    stored = [
         (store, key, replace(entry, private=not repository.is_public, identity=repository.identity))
         for store, key, entry in _stored(job, {s: listing[s] for s in stores if s in listing})
         # Private objects of the release before have a key that is never signed.
         if repository.is_public or key.repository == repository.identity
     ]
-    tips = {key.tip for _, key, _ in found}
+    tips = {key.tip for _, key, _ in stored}
     seen = hg_side.look(job.hg, job.source(repository), tips)
     entries: dict[str, dict[str, Entry]] = {}
     with workspace.opened(job, repository, len(repository.bundles)) as work:
         for kind in repository.bundles:
             # Newest first. A bundle whose tip the repository no longer has is no candidate.
             candidates = sorted(
-                (one for one in found if one[1].kind == kind and one[1].tip in seen.covered),
-                key=lambda one: (seen.covered[one[1].tip], one[2].made, one[2].sha256),
+                (item for item in stored if item[1].kind == kind and item[1].tip in seen.covered),
+                key=lambda item: (seen.covered[item[1].tip], item[2].made, item[2].sha256),
                 reverse=True,
             )
             entries[kind] = _chosen(job, verifier, work, candidates)
@@ -75,7 +75,7 @@ def republish(
 def _chosen(
     job: Job, verifier: Verifier, work: Workspace, candidates: list[Found]
 ) -> dict[str, Entry]:
-    """Verify the candidates of one kind; return the first content that works, by store."""
+    """Verify the candidates of a kind; return the first content that works, by store."""
     chosen: dict[str, Entry] = {}
     for store, key, entry in candidates:
         if chosen and next(iter(chosen.values())).sha256 != entry.sha256:
@@ -94,9 +94,9 @@ def _chosen(
 
 def _stored(job: Job, listing: Mapping[str, StoreListing]) -> list[Found]:
     """Read back the entry of each object from its metadata."""
-    found = []
-    for store, one in listing.items():
-        for item in one.objects:
+    result = []
+    for store, stored in listing.items():
+        for item in stored.objects:
             key, there = parse_key(item.key), job.stores.buckets[store].head(item.key)
             if key is None or there is None:
                 continue
@@ -114,5 +114,5 @@ def _stored(job: Job, listing: Mapping[str, StoreListing]) -> list[Found]:
             except (KeyError, ValueError):
                 continue
             if sha256.startswith(key.digest):
-                found.append((store, key, entry))
-    return found
+                result.append((store, key, entry))
+    return result

@@ -27,7 +27,7 @@ def show(pipeline: Pipeline, repositories: Sequence[Repository], *, as_json: boo
     pulls: dict[str, list[dict[str, object]]] = {}
     for repository in repositories:
         entries = pipeline.manifests.read(names.of(repository))
-        found = shown[repository.path] = []
+        listed = shown[repository.path] = []
         if not as_json:
             print(f"{repository.path}: {len(entries) or 'no'} bundles published")
         for entry in entries:
@@ -39,7 +39,7 @@ def show(pipeline: Pipeline, repositories: Sequence[Repository], *, as_json: boo
                 worst = 1
             place = locate(entry, pipeline.config.public_urls)
             if as_json:
-                found.append(_entry(entry, place, problem))
+                listed.append(_entry(entry, place, problem))
                 continue
             print(
                 f"    {entry.bundlespec.split(';requirements')[0]:20} {size(entry.size):>9}"
@@ -53,7 +53,7 @@ def show(pipeline: Pipeline, repositories: Sequence[Repository], *, as_json: boo
         if as_json:
             pulls[repository.path] = [_link(link, problems.get(link.name)) for link in chain]
         elif chain:
-            said = "; ".join(f"DEAD: {name}: {what}" for name, what in problems.items())
+            said = "; ".join(f"DEAD: {name}: {problem}" for name, problem in problems.items())
             print(
                 f"    {len(chain)} pull bundles{size(sum(link.size for link in chain)):>17}"
                 f"  {sum(link.changesets for link in chain):,} changesets"

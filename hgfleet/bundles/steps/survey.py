@@ -1,4 +1,4 @@
-"""Plans of repositories: looks at a repository and its manifests, and lets pure code decide."""
+"""Plans of repositories: reads a repository and its manifests, and lets pure code decide."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Planner:
         """Whether the store is below the size from which on the registry gives it bundles."""
         least = repository.bundles_from if repository.bundles else 0
         store = self._job.source(repository) / ".hg/store"
-        # A repository that is missing on this host is no small one: its bundles stay.
+        # A repository that is missing on this host does not count as small: its bundles stay.
         return least > 0 and store.is_dir() and not store_size.reaches(str(store), least)
 
     def plan_pullbundles(self, repository: Repository, decision: Plan, state: State) -> ChainPlan:
@@ -78,17 +78,17 @@ class Planner:
         """Return the published entries whose tip was removed from the repository, or is secret.
 
         `decision` and `state` are from `plan`. An obsolete tip is neither: its bundle stays until
-        another one replaces it.
+        another bundle replaces it.
         """
         if not decision.kinds:
             return []
         urls = self._job.stores.urls
         published = self._job.manifests.read(names.of(repository))
-        tips = {one: place[1].tip for one in published if (place := locate(one, urls))}
-        lost = {one: tip for one, tip in tips.items() if tip not in state.covered}
+        tips = {entry: place[1].tip for entry in published if (place := locate(entry, urls))}
+        lost = {entry: tip for entry, tip in tips.items() if tip not in state.covered}
         source = self._job.source(repository)
         hidden = hg_side.hidden(self._job.hg, source, frozenset(lost.values()))
-        return [one for one, tip in lost.items() if tip not in hidden]
+        return [entry for entry, tip in lost.items() if tip not in hidden]
 
     def _tips(self, repository: Repository) -> set[str]:
         """Return the tips of the published bundles."""

@@ -1,8 +1,8 @@
-"""Repositories whose bundles are being withdrawn: a killed run leaves the rest to the next one.
+"""Repositories whose bundles are being withdrawn: a killed run leaves the rest to the next run.
 
 Entries leave the manifest before their objects leave the stores, and no later pass finds the
-objects by a manifest that does not name them any more. So the names of the repositories are in a
-file of the state from before the first step until the last one is done.
+objects by a manifest that no longer names them. So the names of the repositories are in a file of
+the state from before the first step until the last step is done.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def names(folder: Path) -> list[str]:
 
 
 def begin(folder: Path, name: str) -> None:
-    """Note that the withdrawal of a repository's bundles begins."""
+    """Record that the withdrawal of a repository's bundles begins."""
     _change(folder, lambda kept: [*kept, name])
 
 
 def end(folder: Path, name: str) -> None:
-    """Note that nothing is left of them."""
+    """Record that nothing is left of a repository's bundles."""
     if name in names(folder):
-        _change(folder, lambda kept: [one for one in kept if one != name])
+        _change(folder, lambda kept: [other for other in kept if other != name])
 
 
 def _change(folder: Path, new: Callable[[Sequence[str]], Sequence[str]]) -> None:

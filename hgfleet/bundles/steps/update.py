@@ -1,4 +1,4 @@
-"""The steps of a run for one repository: plan, generate, publish, prune.
+"""The steps of a run for a repository: plan, generate, publish, prune.
 
 Each step leaves a state that the next run accepts or completes, so a run may be killed anywhere.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Updater:
-    """Brings one repository up to date; the caller holds its lock."""
+    """Brings a repository up to date; the caller holds its lock."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Updater:
                 job.publisher.withdraw(repository, dead)
             missing.update(self._published.delete_wrong(repository, result))
             if removed := self._planner.removed(repository, decision, state):
-                gone = dict.fromkeys((one.url for one in removed), "its tip was removed")
+                gone = dict.fromkeys((entry.url for entry in removed), "its tip was removed")
                 job.publisher.withdraw(repository, gone)
                 missing.update(self._published.delete(removed))
             try:
@@ -167,7 +167,7 @@ class Updater:
     def _publish_kind(
         self, repository: Repository, decision: Plan, kind: str, new: Mapping[str, Entry]
     ) -> None:
-        """Publish one kind that is verified, beside the published bundles of the others."""
+        """Publish a verified kind, with the published bundles of the other kinds."""
         stores = self._job.stores.urls
 
         def with_new(published: Sequence[Entry]) -> Sequence[Entry]:
@@ -184,7 +184,7 @@ class Updater:
             )
 
     def _forget(self, repository: Repository) -> None:
-        """Delete scratch files of a repository that has bundles of neither sort any more."""
+        """Delete scratch files of a repository that no longer has clone bundles or pull bundles."""
         has_readers = self._pullbundles.wanted(repository)
         if not (has_readers and self._pullbundles.chain(repository)):
             remove(self._job.scratch.snapshot(names.of(repository)))

@@ -1,7 +1,8 @@
 """Verification of a bundle through its public URL: headers, a range, and a real clone or a digest.
 
-The same content in several stores is cloned through one of them. Its copies in the others are read
-whole and compared with the digest, which shows that a clone through them has the same result.
+A content that is in several stores is cloned through a single store. Its copies in the other stores
+are read whole and compared with the digest, which shows that a clone through them has the same
+result.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Verifier:
     def verify(
         self, work: Workspace, store: str, entry: Entry, content: Path | None = None
     ) -> None:
-        """Verify an object from outside; `content` is the uploaded file, where there is one.
+        """Verify an object from outside; `content` is the uploaded file, if it is still there.
 
-        A bundle of a large repository is compared by its digest. Any other one is cloned, once for
-        each content. Raises HgfleetError.
+        A bundle of a large repository is compared by its digest. Any other bundle is cloned, once
+        for each content. Raises HgfleetError.
         """
         started = time.monotonic()
         kind = self._job.stores.place(entry)[1].kind
@@ -77,7 +78,7 @@ class Verifier:
         return self._try_content(work, entry, lambda: self._clone(work, kind, entry, clone))
 
     def _try_content(self, work: Workspace, entry: Entry, clone: Callable[[], None]) -> str:
-        """Clone a content that no store has proved yet, compare a copy; return what was done.
+        """Clone a content that no store has proved yet, else compare it; return what was done.
 
         A failed clone proves nothing about the content, so the next store makes its own.
         """
@@ -152,7 +153,7 @@ class Verifier:
             self.verify_published(work, entries[0])
 
     def verify_published(self, work: Workspace, entry: Entry) -> None:
-        """Verify a published bundle; a wrong one makes the next run read all of the repository."""
+        """Verify a published bundle; after a failure the next run reads the whole repository."""
         try:
             self.verify(work, self._job.stores.place(entry)[0], entry)
         except VerificationError:

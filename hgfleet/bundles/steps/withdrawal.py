@@ -1,12 +1,12 @@
 """Withdrawal: the pass over all repositories that only withdraws and deletes.
 
 It comes before all generation, which may take hours, and takes no lock of a repository: another run
-may be at work on it. A change of a manifest is a moment under a lock of its own. No client may have
-the deleted bundles any more, so no run is about to publish them:
+may be at work on it. A change of a manifest takes a moment, under a lock of its own. No client may
+have the deleted bundles any more, so no run is about to publish them:
 
 * entries for other readers than the repository has now, and of repositories out of service;
 * entries made before changesets were removed from the repository (`hg strip`), with their objects;
-* objects in a store for others, and all of a repository that was deleted for good.
+* objects in a store for other readers, and all objects of a repository that was deleted for good.
 """
 
 from __future__ import annotations
@@ -45,56 +45,58 @@ def due(
     removal: datetime | None,
     now: datetime,
 ) -> dict[str, str]:
-    """Return the URLs of entries that clients of a repository must not get, and why. Pure.
+    """Return the URLs of entries that clients of a repository must not get, with reasons. Pure.
 
-    `removal` is the time at which changesets were removed last. A bundle whose time is later than
+    `removal` is the time at which changesets were last removed. A bundle whose time is later than
     `now` may have been made before it.
     """
     if repository.bundles and not repository.identity:
         # The registry does not name it yet, and its state has the names of the release before.
         return {}
-    found = misplaced(published, stores)
+    reasons = misplaced(published, stores)
     for entry in published:
         if not repository.bundles:
-            found.setdefault(entry.url, "the repository has no bundles")
+            reasons.setdefault(entry.url, "the repository has no bundles")
         elif not is_publishable(entry, repository):
-            found.setdefault(entry.url, "it is for other readers, or of another repository")
+            reasons.setdefault(entry.url, "it is for other readers, or of another repository")
         elif removal is not None and past_moment(entry.made, now) <= removal:
-            found.setdefault(entry.url, REMOVED)
-    return found
+            reasons.setdefault(entry.url, REMOVED)
+    return reasons
 
 
 class FirstPass:
-    """Withdraws the bundles that must go, as the registry has their repositories now."""
+    """Withdraws the bundles that must go, by the registry as it is now."""
 
     def __init__(self, job: Job, published: PublishedBundles) -> None:
         self._job, self._published = job, published
 
     def entries(self, repositories: Sequence[Repository]) -> list[Repository]:
         """Withdraw entries that must go, without any store; return their repositories as now."""
-        found = []
+        affected = []
         for repository in repositories:
             now = self._job.access.decide(repository)
             if dead := self._due(now):
-                found.append(now)
+                affected.append(now)
                 if not self._job.options.dry_run:
-                    # Without a note, the entries go all the same.
+                    # Even if this fails, the entries are withdrawn.
                     with contextlib.suppress(OSError):
                         unfinished.begin(self._job.config.state, names.of(now))
                     self._job.publisher.withdraw(now, dead)
-        return found
+        return affected
 
     def due(self, repositories: Sequence[Repository]) -> list[Outcome]:
         """Withdraw entries and objects that must go; asks the stores only if there are any."""
-        found = self.entries(repositories)
-        left = set(unfinished.names(self._job.config.state)).difference(map(names.of, found))
-        # A run that was killed has withdrawn the entries of these, and perhaps no object.
-        found += [self._job.access.decide(one) for one in repositories if names.of(one) in left]
-        if not found:
+        affected = self.entries(repositories)
+        left = set(unfinished.names(self._job.config.state)).difference(map(names.of, affected))
+        # A killed run has withdrawn the entries of these repositories, and perhaps no object.
+        affected += [
+            self._job.access.decide(other) for other in repositories if names.of(other) in left
+        ]
+        if not affected:
             return []
-        keys = {name for one in found for name in self._job.names_in_keys(one)}
+        keys = {name for repository in affected for name in self._job.names_in_keys(repository)}
         listings = self._job.stores.listings(keys, dry_run=self._job.options.dry_run)
-        return self.withdraw(found, listings)
+        return self.withdraw(affected, listings)
 
     def withdraw(
         self,
@@ -124,7 +126,7 @@ class FirstPass:
 
 
 class Forgetter:
-    """Deletes all that bundles of a repository left anywhere, for content that must disappear."""
+    """Deletes all bundles of a repository and their traces, for content that must disappear."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -149,7 +151,7 @@ class Forgetter:
             remove(job.config.pull_bundles / files.file_name(name))
             remove(job.scratch.snapshot(name))
             job.scratch.forget(name)
-        job.report.step("forgotten", repository.path, "forgotten: the next run begins anew")
+        job.report.step("forgotten", repository.path, "forgotten: the next run starts again")
 
     def _withdraw(self, repository: Repository) -> None:
         """Withdraw all entries and delete all objects; takes no lock."""
@@ -158,12 +160,12 @@ class Forgetter:
         job.publisher.publish(repository, ())
         for store, listing in job.stores.listings(keys, dry_run=False).items():
             for name in keys:
-                found = listing.get(name, StoreListing())
-                for item in found.objects:
+                stored = listing.get(name, StoreListing())
+                for item in stored.objects:
                     job.delete(store, item.key)
                     said = f"deleted {item.key} of {store}"
                     job.report.step("forgotten", repository.path, said, store=store, key=item.key)
-                for upload in found.uploads:
+                for upload in stored.uploads:
                     job.stores.buckets[store].abort(upload)
         for error in job.stores.down.values():
             # A store that does not answer still has them.

@@ -1,4 +1,4 @@
-"""Workspace: the snapshot of one repository, up to date, and a folder to make bundles in."""
+"""Workspace: the snapshot of a repository, up to date, and a folder to make bundles in."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Trial:
-    """Trial clone of one content: the thread with `turn` makes it, `is_proved` once it is right."""
+    """Trial clone of a content: the thread with `turn` makes it; `is_proved` once it is right."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     is_proved: bool = False
 
 
 class Trials:
-    """Trial clones of one repository, by the sha256 of the bundle."""
+    """Trial clones of a repository, by the sha256 of the bundle."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -49,7 +49,7 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The parts that the threads of one repository share.
+    """The parts that the threads of a repository share.
 
     `folder` is empty at first, and gone at the end. `snapshot` is the clone that bundles are made
     from, `state` its state, no older than `begun`, and `store` the size of its store in bytes.
@@ -82,7 +82,7 @@ def opened(job: Job, repository: Repository, copies: int) -> Iterator[Workspace]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         started, begun = time.monotonic(), datetime.now(UTC).replace(microsecond=0)
-        # Since `begun`, so that the time tells which changesets that were removed are not in it.
+        # After `begun`: changesets that were removed before that time are not in the snapshot.
         seen = hg_side.look(job.hg, job.source(repository))
         with job.gate.enter(estimate(SNAPSHOT, store)):
             source = hg_side.Source(job.source(repository), repository.publishing)

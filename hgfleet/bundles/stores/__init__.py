@@ -1,1 +1,1 @@
-"""The object stores of a site: what they hold, as clients read it, and who may have it."""
+"""The object stores of a site: their objects, as clients read them, and who may have them."""

@@ -1,8 +1,8 @@
 """Access to repositories as the registry has it at this moment.
 
-A run works for hours on the registry that it read at its beginning. Meanwhile repositories are
-deleted and made again, renamed, and change their readers. So the registry is asked again under the
-lock of each repository, and before each upload and each publication.
+A run works for hours on the registry that it read at its beginning. During that time repositories
+are deleted and made again, renamed, and change their readers. So the registry is asked again under
+the lock of each repository, and before each upload and each publication.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class Access:
     def _look(self) -> Seen:
         """Return the registry as it is at this moment; thousands of questions read it once.
 
-        The note that there was a dynamic part is beside the manifests, which are what an empty
-        registry would withdraw.
+        The mark of a dynamic part is with the manifests, which an empty registry would withdraw.
         """
         with self._reading:
             parts, seen = self._registry.required(), self._seen
@@ -94,7 +93,7 @@ class Access:
         return frozenset(seen.parts.dynamic.purged).difference(seen.paths)
 
     def current(self, repository: Repository) -> Repository | None:
-        """Return a repository as it is now, wherever it is; None for one that is not in service."""
+        """Return a repository as it is now, at any path; None if it is not in service."""
         if not repository.identity:
             return None
         seen = self._look()

@@ -1,10 +1,10 @@
-"""Findings of corrupt bundles: when each place last returned one, for metrics.
+"""Findings of corrupt bundles: when each place last returned a corrupt bundle, for metrics.
 
     {"format": 1, "places": {"s3-1": 1795440000.1, "s3-2": 0.0, "pull bundles": 0.0}}
 
-A run replaces a corrupt bundle at once, so neither its outcome nor a manifest tells of it. But a
-place that changed one object has others. A place is a store, or the disk that has the pull bundles.
-Times are seconds since 1970, 0 for a place without a finding.
+A run replaces a corrupt bundle at once, so neither its outcome nor a manifest shows it. But a place
+that changed an object may have changed others. A place is a store, or the disk that has the pull
+bundles. Times are seconds since 1970, 0 for a place without a finding.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PULL_BUNDLES: Final = "pull bundles"
 
 
 def merged(known: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
-    """Return the last finding at each place of either. Pure."""
+    """Return the last finding at each place. Pure."""
     return {
         place: max(known.get(place, 0.0), found.get(place, 0.0)) for place in {**known, **found}
     }
 
 
 def note(folder: Path, found: Mapping[str, float]) -> None:
-    """Add findings to the file, also beside other runs. Raises OSError."""
+    """Add findings to the file, also while other runs do so. Raises OSError."""
     with files.open_folder(folder) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
@@ -48,7 +48,7 @@ def note(folder: Path, found: Mapping[str, float]) -> None:
 
 
 def parse(text: str | bytes) -> dict[str, float]:
-    """Read the file. Raises ValueError for a damaged one."""
+    """Read the file. Raises ValueError if it is damaged."""
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""Pages beside the bundles: `index.html` for readers, `bundles.json` for programs. Pure.
+"""Pages about the bundles: `index.html` for readers, `bundles.json` for programs. Pure.
 
 The page loads nothing from other hosts, and its Content-Security-Policy allows only its own style
 and script. Neither file depends on the time: unchanged manifests give the same bytes.
@@ -34,7 +34,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One public repository; `bundles` are its entries in one store, by kind."""
+    """A public repository; `bundles` are its entries in a store, by kind."""
 
     path: str
     description: str
@@ -99,9 +99,9 @@ const found = document.querySelector("output");
 function show() {
   const words = search.value.toLowerCase().split(/\\s+/).filter(Boolean);
   let count = 0;
-  for (const one of repositories) {
-    one.hidden = !words.every(word => one.dataset.text.includes(word));
-    count += !one.hidden;
+  for (const repository of repositories) {
+    repository.hidden = !words.every(word => repository.dataset.text.includes(word));
+    count += !repository.hidden;
   }
   found.textContent = `${count} of ${repositories.length}`;
 }
@@ -152,7 +152,7 @@ def index(rows: Sequence[Row], clone_url: str, title: str) -> bytes:
 <body>
 <h1>{html.escape(title)}</h1>
 <p>{len(rows):,} repositories, {size(total)}. <code>hg clone</code> finds and checks its bundle by
-itself; nobody has to download one from here. For programs: <a href="{DATA}">{DATA}</a>.</p>
+itself; no user has to download a bundle here. For programs: <a href="{DATA}">{DATA}</a>.</p>
 <p hidden><input type="search" placeholder="search" aria-label="search"> <output></output></p>
 <table>
 <thead><tr><th>repository</th><th>bundle</th><th class="number">size</th>
@@ -167,7 +167,7 @@ itself; nobody has to download one from here. For programs: <a href="{DATA}">{DA
 
 
 def _row(row: Row, clone_url: str) -> str:
-    """Render one repository with at least one bundle: a line for each bundle."""
+    """Render a repository with its bundles, of which it has at least one: a line for each."""
     command = shlex.join(["hg", "clone", f"{clone_url}/{row.path}"]) if clone_url else ""
     about = f"<strong>{html.escape(row.path)}</strong>"
     if row.description:

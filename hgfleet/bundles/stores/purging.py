@@ -2,9 +2,9 @@
 
 A cache of the site asks the store again within a minute (role `cdn`). A rented CDN keeps an object
 for as long as the store allows (`objectstore.bucket.CACHE_SECONDS`), or for longer, as its operator
-chose, and is told by a command of the site: `purge_command`. It gets the URLs on its standard
-input, one a line, and ends with 0 once they are forgotten. URLs of a command that failed are kept
-for the next run, which fails until the command has worked.
+chose. A command of the site, `purge_command`, tells it to forget the objects: the command gets the
+URLs on its standard input, a line for each, and ends with 0 once they are forgotten. URLs of a
+command that failed are kept for the next run, which fails until the command has worked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SAID: Final = 300
 
 
 def note(folder: Path, urls: Iterable[str]) -> None:
-    """Add URLs of objects that are about to be deleted; a killed run leaves them to the next."""
+    """Add URLs of objects before their deletion; a killed run leaves them to the next run."""
     with files.open_folder(folder) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         _write(folder, [*waiting(folder), *urls])
@@ -43,7 +43,7 @@ def waiting(folder: Path) -> list[str]:
 
 
 def purge(folder: Path, command: Sequence[str]) -> int:
-    """Have the command take all URLs that wait; return their number.
+    """Make the command take all waiting URLs; return their number.
 
     Raises UnavailableError if it fails.
     """
@@ -70,7 +70,7 @@ def purge(folder: Path, command: Sequence[str]) -> int:
         )
     with files.open_folder(folder) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Another run may have noted more meanwhile.
+        # Another run may have added URLs since.
         taken = set(urls)
         _write(folder, [url for url in waiting(folder) if url not in taken])
     return len(urls)

@@ -37,7 +37,7 @@ class VerificationError(HgfleetError):
 
 
 class WrongContentError(VerificationError):
-    """The object came whole and differs from the bundle: no trouble of the network."""
+    """The object came whole and differs from the bundle: not an error of the network."""
 
 
 REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
@@ -59,8 +59,8 @@ class Reader:
     """A client that trusts the certificates in the file `ca`.
 
     `timeout` (seconds) bounds each wait for the store, not a whole download. URLs of private
-    entries are signed with the keys in the file `keys`, like those of clients: a URL that works
-    here works for them.
+    entries are signed with the keys in the file `keys`, as for clients: a URL that works here works
+    for clients.
     """
 
     ca: Path
@@ -130,7 +130,7 @@ class Reader:
             kind = UnavailableError if error.code >= 500 else VerificationError
             raise kind(
                 f"{url}: the answer to a signed request is {error.code} {error.reason}: "
-                f"is the key in {self.keys} one that may read there?"
+                f"may the key in {self.keys} read there?"
             ) from error
         except (OSError, HTTPException) as error:
             raise UnavailableError(f"{url}: {_reason(error)}") from error

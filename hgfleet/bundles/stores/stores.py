@@ -1,4 +1,4 @@
-"""The object stores of a site during one run: which of them answer, and the bundles they hold.
+"""The object stores of a site during a run: which of them answer, and the bundles they hold.
 
 A store that fails is left out of the rest of the run. Each failure costs a time limit with its
 retries, and there may be a thousand repositories.
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from hgfleet.registry.model.registry import Repository
 
 MAX_FAILURES: Final = 3
-"""Failures in a row after which a run brings nothing more to a store."""
+"""Failures in a row after which a run uploads nothing more to a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreListing:
-    """The objects and unfinished uploads of one repository in one store, as the run began."""
+    """The objects and unfinished uploads of a repository in a store, when the run began."""
 
     objects: tuple[StoredObject, ...] = ()
     uploads: tuple[Upload, ...] = ()
@@ -56,11 +56,11 @@ def read_suspects(findings: Path) -> frozenset[str]:
 
 
 def joined(listings: Iterable[StoreListing]) -> StoreListing:
-    """Return several listings as one."""
-    found = list(listings)
+    """Join several listings."""
+    every = list(listings)
     return StoreListing(
-        tuple(item for one in found for item in one.objects),
-        tuple(upload for one in found for upload in one.uploads),
+        tuple(item for listing in every for item in listing.objects),
+        tuple(upload for listing in every for upload in listing.uploads),
     )
 
 
@@ -82,9 +82,9 @@ class SiteStores:
         self._silent: dict[str, str] = {}
 
     def of(self, repository: Repository) -> Stores:
-        """Return the stores for bundles of a repository, and those that are down."""
-        ours = [one for one in self._config.stores if one.private != repository.is_public]
-        others = [one for one in self._config.stores if one not in ours]
+        """Return the stores for bundles of a repository, and which of them are down."""
+        ours = [store for store in self._config.stores if store.private != repository.is_public]
+        others = [store for store in self._config.stores if store not in ours]
         return Stores(
             {store.name: store.public_url for store in ours},
             {name: str(error) for name, error in self.problems(repository).items()},
@@ -92,7 +92,7 @@ class SiteStores:
         )
 
     def problems(self, repository: Repository) -> dict[str, HgfleetError]:
-        """Return the errors of those stores for a repository that are down."""
+        """Return the errors of the stores for a repository that are down."""
         stores = self._config.stores
         ours = {store.name for store in stores if store.private != repository.is_public}
         return {name: error for name, error in self.down.items() if name in ours}
@@ -112,7 +112,7 @@ class SiteStores:
         return read_suspects(self._config.findings)
 
     def place(self, entry: Entry) -> tuple[str, Key]:
-        """Return the store and the key of an entry that is known to be in one of the stores."""
+        """Return the store and the key of an entry that is known to be in a store of the site."""
         place = locate(entry, self.urls)
         assert place is not None
         return place
@@ -155,16 +155,16 @@ class SiteStores:
                 self._check_closed(store, dry_run=dry_run)
             return _listing(self.buckets[store], [f"{name}/" for name in sorted(names)] or [""])
 
-        found = {}
+        listed = {}
         for store, listing in each(self.buckets, look).items():
             if isinstance(listing, HgfleetError):
                 self.down[store] = listing
                 self._report.note("store-down", f"left out: {listing}", store=store, error=listing)
             else:
-                found[store] = listing
-        if self.buckets and not found:
+                listed[store] = listing
+        if self.buckets and not listed:
             raise next(iter(self.down.values()))
-        return found
+        return listed
 
     def _check_closed(self, store: str, *, dry_run: bool) -> None:
         """Refuse a private store that is open, or closed to our key, before any upload to it.

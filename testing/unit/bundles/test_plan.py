@@ -116,7 +116,7 @@ def test_a_few_new_changesets_wait_until_the_bundle_is_old() -> None:
     published = [entry(kind, tip=OLD_TIP, days=7) for kind in ("stream", "zstd", "gzip")]
     decision = decide(published, state(1000, old=999))
     assert decision.build == ("stream", "zstd", "gzip")
-    assert "1 changesets are newer than the bundle, and it is 7 days old" in decision.reasons[0]
+    assert "1 changeset is newer than the bundle, and it is 7 days old" in decision.reasons[0]
 
 
 def test_an_old_bundle_of_a_repository_without_changes_is_kept() -> None:
