@@ -2,8 +2,8 @@
 
     python controller/cluster/certificate.py CA_FOLDER NAME FILE
 
-FILE gets certificate and key, readable for its owner alone. The controller's Python runs it: that
-of ./cluster itself has no library for certificates.
+FILE gets certificate and key, readable only for its owner. The controller's Python runs it: the
+Python of ./cluster itself has no library for certificates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_YET = timedelta(hours=1)
 
 
 def main(folder: Path, name: str, file: Path) -> None:
-    """Make a key, and a certificate that says who has it; replace the file."""
+    """Make a key and a certificate of its owner; replace the file."""
     ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):

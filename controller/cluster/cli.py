@@ -23,11 +23,11 @@ examples:
   ./cluster status
   eval "$(./cluster env)"               addresses, keys and certificates for clients and tests
   ./cluster exec hg1 -- hgfleet bundles status
-  ./cluster logs hg1 hgfleet-sshd -f    follow one unit's journal
-  ./cluster log 1f2e3d4c5b6a7988        one push, on all hosts, by the id that its pusher read
+  ./cluster logs hg1 hgfleet-sshd -f    follow a unit's journal
+  ./cluster log 1f2e3d4c5b6a7988        a push, on all hosts, by the id that its pusher read
   ./cluster ssh bob                     connect to the SSH service as bob
   ./cluster ssh bob help
-  ./cluster rebuild hg1                 make one host anew from the base image (its data is lost)
+  ./cluster rebuild hg1                 make a host again from the base image (its data is lost)
   ./cluster build                       make images and release, and no host yet
   ./cluster down                        remove containers; snapshots stay for the next start
 """
@@ -46,14 +46,14 @@ def build_parser() -> argparse.ArgumentParser:
     up.add_argument("--fresh", action="store_true", help="remove containers and snapshots first")
     up.add_argument("--no-snapshots", action="store_true", help="keep none for the next start")
     build = commands.add_parser("build", help="make the images and the release that hosts need")
-    build.add_argument("--tests", action="store_true", help="also what only tests need")
+    build.add_argument("--tests", action="store_true", help="also the parts that only tests need")
     down = commands.add_parser(
         "down", help="remove the containers; what was pushed into them is lost"
     )
     down.add_argument("--snapshots", action="store_true", help="remove the snapshots too")
     commands.add_parser("status", help="show hosts, health, ports and alerts")
-    log = commands.add_parser("log", help="follow one push or one clone through all logs")
-    log.add_argument("id", help="what the pusher read, or an answer's header X-Request-ID")
+    log = commands.add_parser("log", help="follow a push or a clone through all logs")
+    log.add_argument("id", help="the id that the pusher read, or an answer's header X-Request-ID")
     commands.add_parser("env", help="print export lines for clients and tests")
     execute = commands.add_parser("exec", help="run a command on a host: exec HOST -- COMMAND")
     execute.add_argument("host")
@@ -66,13 +66,13 @@ def build_parser() -> argparse.ArgumentParser:
     ssh = commands.add_parser("ssh", help="connect to the SSH service as a person")
     ssh.add_argument("person", help="a name in .cluster/keys, such as alice")
     ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="COMMAND")
-    rebuild = commands.add_parser("rebuild", help="make hosts anew from the base image")
+    rebuild = commands.add_parser("rebuild", help="make hosts again from the base image")
     rebuild.add_argument("host", nargs="?", help="only this host")
     return parser
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; return the exit code."""
+    """Run a command; return the exit code."""
     arguments = build_parser().parse_args(argv)
     try:
         return COMMANDS[arguments.command](arguments)
@@ -111,7 +111,7 @@ def command_build(arguments: argparse.Namespace) -> int:
     known = settings.load()
     present = life.containers(known) if known is not None else {}
     settings.ensure(running="running" in present.values())
-    # What the others are made in, so that they do not make it twice.
+    # The other steps run in it, so that they do not make it twice.
     images.ensure_builder()
     further = [_ensure_for_tests] if arguments.tests else []
     makers = [release.ensure, images.ensure_host, *further]
@@ -141,7 +141,7 @@ def command_down(arguments: argparse.Namespace) -> int:
 
 
 def command_rebuild(arguments: argparse.Namespace) -> int:
-    """Remove one host's container or all, then bring the cluster up without the snapshots."""
+    """Remove a host's container, or all, then bring the cluster up without the snapshots."""
     with lock.exclusively():
         cluster = life.require_running()
         if arguments.host is None:
@@ -206,7 +206,7 @@ def command_env(_arguments: argparse.Namespace) -> int:
 
 
 def command_exec(arguments: argparse.Namespace) -> int:
-    """Run a command on a host; its exit code is ours."""
+    """Run a command on a host; return its exit code."""
     cluster = life.require_running()
     require_host(cluster, arguments.host)
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
@@ -224,7 +224,7 @@ def command_logs(arguments: argparse.Namespace) -> int:
 
 
 def command_log(arguments: argparse.Namespace) -> int:
-    """Print the log lines of all hosts that have an id; exit code 1 without any."""
+    """Print the log lines of all hosts that have an id; exit code 1 if there are none."""
     cluster = life.require_running()
     bootstrap.ensure_controller()
     with tempfile.TemporaryDirectory() as folder:

@@ -32,12 +32,12 @@ SSH_FOLDERS = {"ssh": "/etc/hgfleet/ssh", "admin_ssh": "/etc/ssh"}
 
 def first_in(hosts: Mapping[str, Host], group: str) -> str:
     """Return the first host of a group."""
-    found = next((name for name, host in hosts.items() if group in host.groups), None)
-    if found is None:
+    first = next((name for name, host in hosts.items() if group in host.groups), None)
+    if first is None:
         bootstrap.fail(
-            f"The inventory has no host in the group {group}.", f"Add one to {life.INVENTORY}."
+            f"The inventory has no host in the group {group}.", f"Add a host to {life.INVENTORY}."
         )
-    return found
+    return first
 
 
 def contract(cluster: Settings) -> dict[str, str]:
@@ -85,7 +85,7 @@ def metrics_certificate() -> Path:
 
 
 def write_metrics_certificate() -> None:
-    """Make that file with the cluster's CA, unless one that is newer than the CA is there."""
+    """Make that file with the cluster's CA, unless a file that is newer than the CA is there."""
     ca, file = STATE / "pki/ca.pem", metrics_certificate()
     if file.exists() and file.stat().st_mtime >= ca.stat().st_mtime:
         return
@@ -189,9 +189,9 @@ RECENT: Final = 100
 
 
 def import_own_history(cluster: Settings) -> None:
-    """Convert this checkout's recent git history and push it as alice: real content, as all push.
+    """Convert this checkout's recent git history and push it as alice: real content, as users push.
 
-    Later commits are added to those of the first import.
+    Later commits are added to the first import.
     """
     folder = settings.state_folder("import") / cluster.identity
     if not (ROOT / ".git").exists():
@@ -210,7 +210,7 @@ def import_own_history(cluster: Settings) -> None:
 def _recent_history(copy: Path) -> Path:
     """Bring a bare copy of this checkout's history up to date; return it.
 
-    Its oldest commit replaces the one RECENT commits before the newest at the first import.
+    At the first import, the commit RECENT commits before the newest becomes the oldest.
     """
 
     def git(*arguments: str, repository: Path) -> str:
@@ -281,7 +281,7 @@ OFFERED_S = 30
 
 
 def wait_for_bundles(url: str) -> None:
-    """Wait until clients are told of bundles: not before the prober has seen that they answer."""
+    """Wait until clients get bundles: not before the prober has seen that they answer."""
     deadline = time.monotonic() + OFFERED_S
     command = ["debug::clonebundle-manifest", "--raw", url]
     while not hg(command, what="Asking for the clone bundles").strip():

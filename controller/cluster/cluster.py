@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from controller.cluster.release import Release
 
 INVENTORY = ROOT / "ansible/inventories/cluster/hosts.yml"
-# Beside it: the names of this cluster's containers.
+# In the same folder: the names of this cluster's containers.
 CONTAINER_NAMES = INVENTORY.with_name("constructed.yml")
 CONVERGED = STATE / "converged"
 SECONDS_FOR_REMOVAL = 60
@@ -83,7 +83,7 @@ def ansible_variables(cluster: Settings, built: Release | None) -> dict[str, str
 
 
 def for_role_tests(cluster: Settings, built: Release) -> dict[str, str]:
-    """Return the environment for molecule: containers beside the cluster's, with own secrets."""
+    """Return the environment for molecule: further containers, with secrets of their own."""
     beside = Settings(
         f"{cluster.name}-roles", cluster.network.replace("10.213.", "10.214."), 0, cluster.identity
     )
@@ -222,7 +222,7 @@ def _converge(
     *,
     keep: bool,
 ) -> None:
-    """Make hosts what the roles say, by the cheapest way that their state allows."""
+    """Converge the hosts, by the cheapest way that their state allows."""
     kept = {name: snapshots.name_of(cluster, name, key) for name in hosts}
     left = marks.left()
     todo = plan(
@@ -234,12 +234,12 @@ def _converge(
         keep=keep,
     )
     if not (present or todo.from_snapshots):
-        Step.say("snapshots", "none fits roles, variables and release: hosts are made anew")
+        Step.say("snapshots", "none fits roles, variables and release: hosts are made again")
     chosen = {"base": base}
     if todo.from_snapshots:
         chosen.update(kept)
     elif present:
-        # Keep the containers that are there: they are converged further, not made anew.
+        # Keep the containers that are there: they are converged further, not made again.
         chosen.update(images.of_containers(cluster.name, list(present)))
     if todo.converge:
         CONVERGED.unlink(missing_ok=True)
@@ -293,7 +293,7 @@ def start_containers(
 
 
 def remove(cluster: Settings, with_snapshots: bool = False, only: str | None = None) -> None:
-    """Remove containers (all, or one host's); with all of them network and, if asked, snapshots."""
+    """Remove all containers, the network and, if asked, snapshots; or `only` a host's container."""
     names = [name for name in containers(cluster) if only in (None, name)]
     CONVERGED.unlink(missing_ok=True)
     if names:
@@ -320,9 +320,9 @@ def remove(cluster: Settings, with_snapshots: bool = False, only: str | None = N
 
 
 def remove_foreign(known: Settings | None) -> None:
-    """Remove the hosts that a deleted checkout at this path left: no key of this one opens them.
+    """Remove the hosts of a deleted checkout at this path, to which this checkout has no keys.
 
-    Name and addresses come from the path, so no cluster could start beside them.
+    Name and addresses come from the path, so no cluster could start while they are there.
     """
     name = known.name if known else settings.name_of(str(ROOT))
     for cluster in (Settings(name, "", 0, ""), Settings(f"{name}-roles", "", 0, "")):
@@ -336,7 +336,7 @@ def remove_foreign(known: Settings | None) -> None:
         found = {host: label for host, _, label in (x.partition(" ") for x in listed.splitlines())}
         foreign = settings.foreign_hosts(found, known)
         if not found and known is None:
-            remove(cluster)  # the network may be left alone
+            remove(cluster)  # only the network may be left
         if not foreign:
             continue
         Step.say(

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SUITE = "trixie"
 REGISTRY_IMAGE = f"debian:{SUITE}-slim"
-# A registry that answers delivers the 30 MB slim image well within this; one that does not usually
-# fails at once.
+# A registry that answers delivers the 30 MB slim image well within this time; a registry that does
+# not answer usually fails at once.
 SECONDS_FOR_PULL = 120
 PREFIX = "hgfleet"
-# Raise it when the way an image is made changes, so that old images are not taken for new ones.
+# Raise it when the way an image is made changes, so that old images are not used.
 RECIPE = b"4"
 AS_IN_DEBIANS_IMAGE = (
     '--aptopt=Acquire::Languages "none"',
@@ -30,7 +30,7 @@ AS_IN_DEBIANS_IMAGE = (
     "--dpkgopt=path-include=/usr/share/doc/*/copyright",
     "--dpkgopt=path-exclude=/usr/share/man/*",
 )
-"""What debian:trixie-slim leaves out as well: `apt-get update` takes 1.4 s, not 1.8 s."""
+"""Files that debian:trixie-slim leaves out as well: `apt-get update` takes 1.4 s, not 1.8 s."""
 
 
 def content_key(parts: Iterable[bytes]) -> str:
@@ -55,7 +55,7 @@ def tree_parts(paths: Iterable[Path]) -> list[bytes]:
 
 
 def read_packages(file: Path) -> list[str]:
-    """Return the package names of a list with one name a line and # comments."""
+    """Return the package names of a list with a name on each line and # comments."""
     lines = (line.partition("#")[0].strip() for line in file.read_text().splitlines())
     return [line for line in lines if line]
 

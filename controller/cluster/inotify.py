@@ -1,11 +1,12 @@
 """inotify instances, of which every booting host needs some: counted, raised, explained.
 
 The limit `fs.inotify.max_user_instances` is per user (128 by default), and root of every host
-shares it with all that root runs on this machine. A systemd that gets none ends without a word.
+shares it with all that root runs on this machine. A systemd that gets none ends without a message.
 
-It is the one setting of the machine that a command may change: the kernel counts per user of the
-whole machine unless the engine maps users, and without the instances no host boots. The cluster and
-the hosts of role tests together stay below the default, so that is where other programs take many.
+This limit is the only setting of the machine that a command may change: the kernel counts per user
+of the whole machine unless the engine maps users, and without the instances no host boots. The
+cluster and the hosts of role tests together stay below the default, so the limit matters only where
+other programs take many.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from controller import bootstrap
 LIMIT: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 ENOUGH: Final = 1024
 INSTANCES_OF_A_HOST: Final = 7
-"""Of root; five or six are measured, all of systemd's own process."""
+"""Instances of root; five or six are measured, all of systemd's own process."""
 ROOT_USER: Final = 0
 
 

@@ -1,4 +1,4 @@
-"""The lock of a checkout's cluster: a command changes it alone, processes of tests share it."""
+"""The lock of a checkout's cluster: exclusive for a command that changes it, shared by tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def exclusively() -> Iterator[None]:
-    """Let one command at a time change the cluster of this checkout."""
+    """Let only this command change the cluster of this checkout."""
     with _locked(fcntl.LOCK_EX, "Another command is changing this checkout's cluster."):
         yield
 

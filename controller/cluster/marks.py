@@ -1,8 +1,8 @@
-"""Marks of tests on the cluster: tests that are killed leave theirs, and the next `up` reads it.
+"""Marks of tests on the cluster: tests that are killed leave a mark, and the next `up` reads it.
 
 A process of tests shares the lock of `./cluster` (`lock.py`) and has a mark for as long. A command
-that holds the lock alone knows that each mark it finds is left over: the number
-of a process comes again, its lock does not.
+that holds the exclusive lock knows that each mark it finds is left over: the number of a process
+comes again, its lock does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME: Final = "under-test"
 
 @dataclass(frozen=True)
 class Left:
-    """A mark's text: which tests, when they began, the last test, why the mark was kept."""
+    """A mark's text: the tests, their beginning, the last test, the reason for keeping the mark."""
 
     tests: str
     began: str
@@ -73,14 +73,14 @@ class Mark:
 
 @contextlib.contextmanager
 def under_test(tests: str) -> Iterator[Mark]:
-    """Have a mark; an end by an error, as by a kill, leaves it."""
+    """Hold a mark; an end by an error, as by a kill, leaves it."""
     mark = Mark(tests)
     yield mark
     mark.end()
 
 
 def left() -> list[Left]:
-    """Return the texts of the marks; the caller holds the lock of `./cluster` alone."""
+    """Return the texts of the marks; the caller holds the exclusive lock of `./cluster`."""
     found = []
     for file in sorted((STATE / NAME).glob("*.json")):
         try:

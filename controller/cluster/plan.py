@@ -32,7 +32,7 @@ def plan(
     """Return the steps for these hosts of the inventory, of which some have a container.
 
     `recorded`: the last `up` has converged hosts of these roles and this release. `snapshots`: each
-    host has one of these. `left_by_tests`: tests on the hosts were killed, or left them broken.
+    host has such a snapshot. `left_by_tests`: tests on the hosts were killed, or left them broken.
     `keep`: snapshots are wanted.
     """
     # Hosts that are gone took the changes of tests with them.

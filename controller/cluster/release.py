@@ -49,7 +49,7 @@ def ensure() -> Release:
     folder.mkdir(parents=True, exist_ok=True)
     # Both parts are built in it.
     images.ensure_builder()
-    # One compiles for minutes, the other mostly waits for downloads.
+    # The first compiles for minutes, the second mostly waits for downloads.
     with ThreadPoolExecutor() as pool:
         compiled = pool.submit(_versitygw, folder)
         version, archive = _archive(folder)
@@ -75,7 +75,7 @@ def _archive(folder: Path) -> tuple[str, Path]:
 
 
 def remember(built: Release) -> None:
-    """Keep which release was built last, for playbooks run by hand (ansible/plugins/lookup)."""
+    """Record the last built release, for playbooks run by hand (ansible/plugins/lookup)."""
     text = json.dumps({name: str(value) for name, value in built._asdict().items()}, indent=2)
     fresh = LAST.with_suffix(".new")
     fresh.write_text(text + "\n")
@@ -159,7 +159,8 @@ def _build(
         run(
             command,
             what=f"docker/release/{script}",
-            way_out="Check that containers reach the package indexes; inputs are locked beside it.",
+            way_out="Check that containers reach the package indexes; the locked inputs are in the"
+            " folder of that script.",
         )
         (out / product if product else out).rename(target)
 

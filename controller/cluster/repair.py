@@ -76,6 +76,6 @@ def require_well(failed: Mapping[str, list[str]]) -> None:
         first = next(host for host, units in failed.items() if units)
         bootstrap.fail(
             f"After the repair units have failed: {', '.join(told)}.",
-            f"./cluster rebuild {first} makes that host anew (its data is lost); "
+            f"./cluster rebuild {first} makes that host again (its data is lost); "
             "./cluster up --fresh all of them.",
         )

@@ -27,13 +27,13 @@ FIRST_NETWORK = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """Name, network, ports and identity, which differ from those of other checkouts."""
+    """Name, network, ports and identity, which differ between checkouts."""
 
     name: str
     network: str  # the first three numbers of a /24, such as 10.213.7
     first_port: int
-    # Random: a label of containers, and in the key of snapshots. Those of a deleted checkout at the
-    # same path have other secrets and must not be used.
+    # Random: a label of containers, and in the key of snapshots. Snapshots of a deleted checkout at
+    # the same path have other secrets and must not be used.
     identity: str
 
     def port(self, name: str) -> int:
@@ -47,7 +47,7 @@ def name_of(checkout: str) -> str:
 
 
 def is_container_of(cluster: Settings, container: str) -> bool:
-    """Tell whether a container is a host of a cluster; those of tests of roles are beside it."""
+    """Tell whether a container is a host of a cluster, and not of its tests of roles."""
     name = cluster.name
     return container.startswith(f"{name}-") and not container.startswith(f"{name}-roles-")
 
@@ -55,8 +55,9 @@ def is_container_of(cluster: Settings, container: str) -> bool:
 def foreign_hosts(found: Mapping[str, str], known: Settings | None) -> list[str]:
     """Return the hosts that another checkout at this path made, before it was deleted.
 
-    `found` has the identity of each container under this cluster's name, "" for one from before
-    containers had one; `known` are the settings of this checkout, None before its first `up`.
+    `found` has the identity of each container under this cluster's name, "" for a container from
+    before there were identities; `known` are the settings of this checkout, None before its first
+    `up`.
     """
     mine = ("", known.identity) if known else ()
     return sorted(host for host, identity in found.items() if identity not in mine)

@@ -55,7 +55,7 @@ def take(cluster: Settings, hosts: Iterable[str], key: str) -> None:
 
 
 def remove(cluster: Settings, keep: str = "") -> None:
-    """Remove the cluster's snapshots but those of the key `keep` and those in use."""
+    """Remove the cluster's snapshots, except with the key `keep` or in use."""
     prefix = f"{images.PREFIX}/snapshot-{cluster.name}-"
     old = [
         name
