@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXAMPLES: Final = """\
-tiers of the gate, which is a run that names none (those of the cluster beside all others):
+tiers of the gate, which is a run that names none (tiers of the cluster run during the others):
   lint        style, types and house rules (a minute)
   unit        the Python package (seconds)
   goldens     the configuration that site.yml writes, in testing/goldens (a minute)
@@ -33,21 +33,21 @@ examples:
   ./run-tests                    the gate, for every change
   ./run-tests --plan             print the tiers and roles of the gate, and why; run nothing
   ./run-tests --all              the whole, for a release, without tiers that passed on this tree
-  ./run-tests --all deploys      a sitting of the whole with this tier alone
+  ./run-tests --all deploys      a sitting of the whole with only this tier
   ./run-tests lint unit          what to run before each commit
   ./run-tests faults             all tests of a tier, also those that the gate leaves out
   ./run-tests lint:mypy          the steps of a tier whose names have this word
   ./run-tests unit:registry      the tests that match (what pytest -k takes: unit:'keys and not sk')
-  ./run-tests roles:ssh e2e      one role, then the service
+  ./run-tests roles:ssh e2e      a role, then the service
   ./run-tests bench:pull         the benchmarks with this word
   ./run-tests site:../our-site   the hosts of an inventory, as ./deploy takes it, and the service
   ./run-tests goldens --update   accept the configuration that site.yml writes now
   ./run-tests -x                 end at the first failure
   ./run-tests --changed          what this branch changes needs (on main: what is not committed,
                                  else the last commit); --changed REV: what changed since REV
-  ./run-tests unit --changed     the same, of these tiers alone
+  ./run-tests unit --changed     the same, only of these tiers
 
-The gate leaves out tests that are marked `whole`, and scenarios of roles whose files are those of
+The gate leaves out tests that are marked `whole`, and scenarios of roles whose files are as in
 the last run that passed (tested/scenarios.json). --all takes as many sittings as it needs, and
 writes tested/whole.json when all has passed. Commit tested/ with the change.
 
@@ -72,11 +72,11 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
     order = [tier for tier in tiers.TIERS if tier in chosen]
     has_words = any(words for found in chosen.values() for words in found)
     if options.update and (order != ["goldens"] or options.changed is not None or options.all):
-        parser.error("--update is for the tier goldens alone: ./run-tests goldens --update")
+        parser.error("--update is only for the tier goldens: ./run-tests goldens --update")
     if options.changed is not None and has_words:
         parser.error("--changed chooses tests itself: name tiers without words")
     if options.all and options.changed is not None:
-        parser.error("--all runs everything and --changed the tests of a change: give one of them")
+        parser.error("--all runs everything and --changed the tests of a change: give only one")
     if options.all and (has_words or not set(order) <= set(WHOLE)):
         parser.error(f"--all takes whole tiers, without words: {', '.join(WHOLE)}")
     return options, [(tier, words) for tier in order for words in dict.fromkeys(chosen[tier])]
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "tiers", nargs="*", metavar="TIER[:WORDS]", help="those of the gate, if none is named"
+        "tiers", nargs="*", metavar="TIER[:WORDS]", help="the tiers of the gate, if none is named"
     )
     parser.add_argument(
         "-x", "--exit-first", action="store_true", help="start nothing after the first failure"
@@ -117,6 +117,6 @@ def _parser() -> argparse.ArgumentParser:
         "-j",
         "--jobs",
         type=int,
-        help="how many linters (one per processor) or roles (one more) at a time",
+        help="how many linters (default: one per processor) or roles (one more) at a time",
     )
     return parser

@@ -1,7 +1,7 @@
 """The tier `bench`: a smoke of every benchmark, with small numbers, so that each can be run.
 
     eval "$(./cluster env)"
-    .venv/bin/python -m controller.tests.benches NAME         # one smoke by hand
+    .venv/bin/python -m controller.tests.benches NAME         # a smoke by hand
 
 Small numbers measure nothing: a bar of seconds or of a ratio that is missed is no failure of a
 smoke, and the benchmark's own command judges it. A bar that counts lost or wrong answers holds for
@@ -30,7 +30,7 @@ FOLDER: Final = "testing/bench"
 MISSED_BAR: Final = 1
 """Exit code of a benchmark that missed a bar; Python's for an error or a reason is the same."""
 VERDICT: Final = re.compile(r"\b(?:missed|MISSED|FAILED)\b")
-"""A benchmark that missed a bar says one of these."""
+"""Words by which a benchmark says that it missed a bar."""
 TRACEBACK: Final = "Traceback (most recent call last)"
 
 
@@ -108,7 +108,7 @@ PARTS: Final[Mapping[str, str]] = {
     "replication_site": "replication",
     "repos": "storage",
 }
-"""Modules that a benchmark uses, each with one that has a smoke."""
+"""Modules that a benchmark uses, each with a benchmark that has a smoke."""
 
 
 def steps(words: str, only: Sequence[str] | None = None) -> list[Step]:
@@ -144,7 +144,7 @@ def versitygw() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the smoke of one benchmark, and print its output; 1 if it failed."""
+    """Run the smoke of a benchmark, and print its output; 1 if it failed."""
     if len(arguments) != 1 or arguments[0] not in SMOKES:
         print(f"got {' '.join(arguments) or 'no name'}, expected one of {', '.join(SMOKES)}")
         return 2

@@ -43,7 +43,7 @@ class Records:
     sittings: Sittings | None = None
 
     def step_ended(self, outcome: Outcome) -> None:
-        """Note a step; a record that cannot be written costs a later run time, not this one."""
+        """Record a step; a record that cannot be written costs a later run time, not this run."""
         try:
             is_good = outcome.passed and not outcome.failed
             if self.scenarios and outcome.tier == "roles" and is_good:
@@ -54,7 +54,7 @@ class Records:
             say(outcome.tier, f"{outcome.name} is not recorded: {error}")
 
     def tier_ended(self, ended: Ended) -> None:
-        """Note a tier of a whole run."""
+        """Record a tier of a whole run."""
         try:
             if self.sittings:
                 self.sittings.tier_ended(*ended)
@@ -102,7 +102,7 @@ def _plan(options: argparse.Namespace, chosen: list[tuple[str, str]]) -> tuple[P
         tree = attestation.begin()
         if not tree:
             bootstrap.fail(
-                "--all notes its tiers by the hash of the tree, and git cannot read this one.",
+                "--all records its tiers by the hash of the tree, and git cannot read this tree.",
                 "Make it a git checkout, or install git.",
             )
         records.sittings = sittings = Sittings(tree)
@@ -190,7 +190,7 @@ def _end_of_whole(records: Records, *, ended_now: bool) -> int:
 def _select(
     revision: str, named: Sequence[str], by_name: Collection[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Print the tests that a change needs and those left out; return the former, by tier."""
+    """Print the tests that a change needs and the tests left out; return the needed, by tier."""
     commit, since = worktree.base_of_change(revision)
     changed = worktree.changed_since(commit)
     names = worktree.files()
@@ -200,7 +200,7 @@ def _select(
 
 
 class Run:
-    """The lanes of a run, each of which runs its tiers one after the other."""
+    """The lanes of a run, each of which runs its tiers in turn."""
 
     def __init__(
         self,

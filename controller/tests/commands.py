@@ -22,7 +22,7 @@ def python(*arguments: str) -> list[str]:
 
 
 PROCESSORS: Final = max(1, min(4, os.cpu_count() or 1))
-"""Those that are used, at most 4: workers of pytest, steps at a time."""
+"""Processors that are used, at most 4: workers of pytest, steps at a time."""
 
 
 REPEAT: Final = ("--reruns", "1", "--reruns-delay", "3", "-p", "testing.support.repeated")
@@ -38,7 +38,7 @@ def pytest(
 ) -> Step:
     """Return a step that runs pytest and counts its tests.
 
-    With several workers (pytest-xdist) the tests of a file stay in one of them, in their order.
+    With several workers (pytest-xdist) the tests of a file stay in the same worker, in their order.
     """
     report = LOGS / f"{tier}-{name}.xml"
     command = python("-m", "pytest", "-v", "--color=no", f"--junit-xml={report}", *arguments)

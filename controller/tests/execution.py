@@ -46,11 +46,11 @@ _MOLECULE_LINE = re.compile(r"^INFO .*?(?:➜|>) ?(?P<action>[a-z_]+)\b.*[Ee]xec
 class Step:
     """A command and how to count it.
 
-    `junit` is where pytest writes its report; without it the step counts as one check. `cleanup` is
-    run when the step has ended, however that was. `chatty` steps say each test as it ends. A step
-    with `skip` is not run, and says why. A step that is `alone` begins when those before it have
-    ended. One with a `niceness` (1 to 19) leaves the processors to others that want them. Of a
-    `narrowed` step the gate may have left out all tests.
+    `junit` is where pytest writes its report; without it the step counts as a single check.
+    `cleanup` is run when the step has ended, for any reason. `chatty` steps print each test as it
+    ends. A step with `skip` is not run, and says why. A step that is `alone` begins when the steps
+    before it have ended. A step with a `niceness` (1 to 19) leaves the processors to others that
+    want them. The gate may have left out all tests of a `narrowed` step.
     """
 
     tier: str
@@ -98,7 +98,7 @@ class Room:
         self._free = threading.Semaphore(jobs)
 
     def widen(self) -> None:
-        """Let as many steps run as a tier alone may have."""
+        """Let as many steps run as a tier may have when no other lane runs."""
         further, self.jobs = self.most - self.jobs, self.most
         if further:
             self._free.release(further)
@@ -113,8 +113,8 @@ class Room:
 class Executor:
     """Runs steps, several at a time, and ends all of them together.
 
-    All of them have the variables of `environment` besides the controller's and their own. Those
-    with a niceness are in the control group `group` where there is one.
+    All of them have the variables of `environment` besides the controller's and their own. Steps
+    with a niceness are in the control group `group`, if it is given.
     """
 
     def __init__(
@@ -127,20 +127,20 @@ class Executor:
         self._is_lifted = False
         self.stopping = False
         self.ended: Callable[[Outcome], None] = lambda _outcome: None
-        """Told of each step that came to its end, from the thread that ran it."""
+        """Called for each step that ended, from the thread that ran it."""
 
     def run_all(self, steps: Sequence[Step], room: Room, *, first_only: bool) -> list[Outcome]:
         """Run steps in their order, as there is room; with `first_only` none after a failure.
 
         A step that is `alone` runs with no other.
 
-        Steps still under way when one fails are finished, so that their hosts are cleaned up.
+        Steps still under way when a step fails are finished, so that their hosts are cleaned up.
         """
         outcomes: dict[int, Outcome] = {}
         failed = threading.Event()
 
         def one(waiting: Iterator[int]) -> None:
-            # The next one is chosen when there is room: those that wait for it have no order.
+            # The next step is chosen when there is room: the waiting threads have no order.
             with room:
                 number = next(waiting)
                 if self.stopping or (first_only and failed.is_set()):
@@ -157,7 +157,7 @@ class Executor:
     def in_threads(self, jobs: Sequence[Callable[[], T]], most: int) -> list[T]:
         """Do jobs, so many at a time; an interrupt ends the steps that they run."""
         with ThreadPoolExecutor(max_workers=most) as pool:
-            # The first job may run a step before the last one is submitted.
+            # The first job may run a step before the last job is submitted.
             try:
                 futures = [pool.submit(job) for job in jobs]
                 wait(futures)
@@ -167,7 +167,7 @@ class Executor:
         return [future.result() for future in futures]
 
     def run(self, step: Step) -> Outcome:
-        """Run one step to its end."""
+        """Run a step to its end."""
         outcome = Outcome(step.tier, step.name)
         if step.skip:
             outcome.skipped.append((step.name, step.skip))
@@ -316,7 +316,7 @@ def _step_behind(leader: int, niceness: int) -> None:
 
 
 def _signal(process: subprocess.Popen[str], signum: int) -> None:
-    # Its process group: it was started as the leader of one.
+    # Its process group, of which it was started as the leader.
     try:
         os.killpg(process.pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -338,7 +338,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 class _Watcher:
-    """Prints the progress of a step: each test of a chatty one, else a sign of life."""
+    """Prints the progress of a step: each test of a chatty step, else a sign of life."""
 
     def __init__(self, step: Step, began: float) -> None:
         self.step = step

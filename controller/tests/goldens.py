@@ -25,7 +25,7 @@ DECIDED_BY: Final = (
     "testing/goldens/",
     "controller/checks/goldens/",
 )
-"""Prefixes of the files that decide what is in a golden."""
+"""Prefixes of the files that decide the content of a golden."""
 
 
 def affected(changed: Collection[str]) -> tuple[str, ...]:

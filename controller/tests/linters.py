@@ -30,7 +30,7 @@ def is_shell(path: Path) -> bool:
 
 
 def steps(_words: str, only: Sequence[str] | None = None) -> list[Step]:
-    """Return a step per linter; with `only` those that these files need."""
+    """Return a step per linter; with `only` just the linters that these files need."""
     # A change may also be that a file is gone.
     names = worktree.files() if only is None else [n for n in only if (ROOT / n).is_file()]
     scripts = [name for name in names if is_shell(ROOT / name)]
@@ -71,7 +71,7 @@ def _if(names: Sequence[str], name: str, command: list[str], **options: object) 
 
 
 def _mypy() -> list[str]:
-    """Return the one run over all typed files: a second run would read them again.
+    """Return the single run over all typed files: a second run would read them again.
 
     The cache is relative, so that two checkouts do not share it.
     """

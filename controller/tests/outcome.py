@@ -39,7 +39,7 @@ MOST_REPEATED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed check or test, with the part of its output that a person needs."""
+    """A failed check or test, with the part of its output that a person needs."""
 
     title: str
     text: str
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts of a step. A linter or scenario counts as one, each test of pytest counts."""
+    """Counts of a step. A linter or scenario counts once, each test of pytest counts."""
 
     tier: str
     name: str
@@ -101,7 +101,7 @@ def excerpt(lines: Sequence[str], limit: int = LINES_OF_A_FAILURE) -> str:
 
 
 def of_command(outcome: Outcome, code: int, lines: Sequence[str]) -> None:
-    """Count a command that is one check."""
+    """Count a command that is a single check."""
     if code == 0:
         outcome.passed = 1
     else:
@@ -120,7 +120,7 @@ def of_junit(
         cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314  (pytest wrote it)
     except (OSError, ET.ParseError):
         cases = []
-    # A test that ran again has an empty entry of its first run before the one that counts.
+    # A test that ran again has an empty entry of its first run before the entry that counts.
     entries = [(_title(case), case) for case in cases]
     last = {title: number for number, (title, _) in enumerate(entries)}
     for number, (title, case) in enumerate(entries):
@@ -192,7 +192,7 @@ def summary(
         rows.append(_row(tier, of_tier, seconds))
         if len(of_tier) > 1:
             rows += [_row(f"  {o.name}", [o], o.seconds) for o in of_tier if not o.recorded]
-    rows += [(f"({o.name}, beside)", "", "", "", duration(o.seconds)) for o in beside]
+    rows += [(f"({o.name}, in the background)", "", "", "", duration(o.seconds)) for o in beside]
     width = max(len(row[0]) for row in rows)
     lines = [
         "",
@@ -271,7 +271,7 @@ def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _skipped_lines(skipped: Iterable[Sequence[str]]) -> list[str]:
-    """Return a line per tier, test and reason; a test of several hosts or values is one."""
+    """Return a line per tier, test and reason; a test of several hosts or values has one line."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for tier, name, reason in skipped:
         found.setdefault((tier, name.partition("[")[0], reason), []).append(name)
@@ -305,7 +305,7 @@ def _slowest_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _shorten(line: str) -> str:
-    # A whole web page in one line of an assertion hides all other lines.
+    # A whole web page in a single line of an assertion hides all other lines.
     return line if len(line) <= COLUMNS_OF_A_FAILURE else line[:COLUMNS_OF_A_FAILURE] + " ..."
 
 

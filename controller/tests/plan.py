@@ -4,8 +4,8 @@
 | --- | --- | --- |
 | the gate: `./run-tests` | GATE | tests without the mark `whole`, scenarios that changed |
 | the whole: `./run-tests --all` | WHOLE | tiers that have not passed on this tree yet |
-| `./run-tests TIER ...` | the named ones | the words of each |
-| `./run-tests --changed` | those of the gate, or the named ones | the tests of the change |
+| `./run-tests TIER ...` | the named tiers | the words of each |
+| `./run-tests --changed` | tiers of the gate, or the named tiers | the tests of the change |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WHOLE: Final = tuple(tier for tier in tiers.TIERS if tier != "site")
 RELEASE_PAYS_FROM: Final = 3
 """So many scenarios make the host of `release` first, and begin from it instead of blank.
 
-`release` runs by itself, and takes about the time that it saves one other scenario.
+`release` runs by itself, and takes about the time that it saves another scenario.
 """
 
 
@@ -93,10 +93,10 @@ def whole(
     steps: Mapping[str, Sequence[str]],
     scenarios: Collection[str],
 ) -> Plan:
-    """Return the plan of a sitting: of the tiers that are asked for, those that are left.
+    """Return the plan of a sitting: the tiers that are asked for and are left.
 
-    `steps` are those that have passed on this tree, of tiers that have not. The image that
-    `release` keeps is of one run: it is made again for several scenarios that begin from it.
+    `steps` are the steps that have passed on this tree, of tiers that have not. The image that
+    `release` keeps is of a single run: it is made again for several scenarios that begin from it.
     """
     why = {tier: "has not passed on this tree" for tier in asked if tier in left}
     done = {tier: list(names) for tier, names in steps.items() if tier in why and names}
@@ -134,7 +134,7 @@ def left_out(plan: Plan, passed: Collection[str]) -> dict[str, str]:
     mentioned = {*plan.tiers, *plan.done}
     if plan.is_gate:
         found[f"e2e:{tiers.OF_HOST}*"] = "tests of roles on hosts of the cluster: ./run-tests e2e"
-        found["(tests)"] = "those marked `whole`, of all tiers: ./run-tests TIER"
+        found["(tests)"] = "tests marked `whole`, of all tiers: ./run-tests TIER"
     for tier in tiers.TIERS:
         if tier in passed:
             found[tier] = "passed on this tree"

@@ -5,9 +5,9 @@
 | build | `./cluster build --tests`: engine, images, release | roles, deploys |
 | up | `./cluster up`: the cluster, converged | e2e, faults, alerts, bench, rolls |
 
-The network and the engine make a controller wait, and a converge uses one core of several, so
-tests that need no host fill the rest. Each stage runs once a run. `build` needs no tool of the
-controller environment and begins beside its installation, `up` after it.
+The network and the engine make a controller wait, and a converge uses a single core, so tests that
+need no host fill the rest. Each stage runs once a run. `build` needs no tool of the controller
+environment and begins during its installation, `up` after it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def stages(tiers: Collection[str]) -> list[str]:
 
 def step(stage: str) -> Step:
     """Return the command of a stage."""
-    # The snapshots of ten hosts take 40 s, and no test starts a host from one.
+    # The snapshots of ten hosts take 40 s, and no test starts a host from a snapshot.
     arguments = {"build": ["build", "--tests"], "up": ["up", "--no-snapshots"]}[stage]
     return Step(
         TIER, f"cluster {stage}", [sys.executable, str(bootstrap.ROOT / "cluster"), *arguments]
@@ -48,7 +48,7 @@ def step(stage: str) -> Step:
 
 
 class Preparation:
-    """The stages of a run: started together, one after the other; each can be waited for."""
+    """The stages of a run, which run in turn; each can be waited for."""
 
     def __init__(self, executor: Executor, tiers: Collection[str]) -> None:
         self.executor = executor

@@ -1,10 +1,10 @@
 """The second lane of a run leaves the processors to the first, with all that it starts.
 
-A nice value alone does not do that. Linux may share processors between sessions first ("The
-autogroup feature" of sched(7)), and Ansible gives the process of each task a session of its own.
-Measured on one processor, beside a busy process of the first lane: such a child had half of it with
-nice 19, with SCHED_BATCH, with SCHED_IDLE, and with the nice value of its parent's session; in a
-control group of a small weight it had 1 %, because the kernel groups no sessions there.
+A nice value does not suffice. Linux may share processors between sessions first ("The autogroup
+feature" of sched(7)), and Ansible gives the process of each task a session of its own. Measured on
+a single processor, with a busy process of the first lane: such a child had half of it with nice 19,
+with SCHED_BATCH, with SCHED_IDLE, and with the nice value of its parent's session; in a control
+group of a small weight it had 1 %, because the kernel groups no sessions there.
 
 Children inherit the control group, and nothing outside the run has another setting.
 """
@@ -23,7 +23,7 @@ PROC: Final = Path("/proc")
 NAME: Final = "hgfleet-run-tests"
 """Of the control group; runs of several checkouts share it."""
 NORMAL_SHARES: Final = 1024
-"""What the kernel gives nice 0, and a new group of version 1."""
+"""The weight of nice 0 in the kernel, and of a new group of version 1."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Group:
     weight_file: str
 
     def enter(self, command: Sequence[str], niceness: int) -> list[str]:
-        """Return a command that runs in the group, whose weight is that of a nice value.
+        """Return a command that runs in the group, which has the weight of a nice value.
 
         The process enters before its program begins, so no child can miss it. Where only root may
         do that, it stays where it is.
@@ -46,7 +46,7 @@ class Group:
     def lift(self) -> None:
         """Give the group the weight of nice 0: the lane before it has ended.
 
-        Else programs of others, which run beside the tests, would leave it nothing to the end.
+        Else programs of other users, which run during the tests, would leave it nothing to the end.
         """
         self._weigh(0)
 
@@ -66,7 +66,7 @@ class Group:
 
 
 def find(proc: Path = PROC) -> Group | None:
-    """Return the group for the second lane; None where nice values count without one.
+    """Return the group for the second lane; None where nice values count without a group.
 
     They do where the kernel groups no sessions: without the feature, or outside the root of the
     hierarchy, where systemd puts people and services.

@@ -5,10 +5,10 @@
 | `scenarios.json` | per scenario a digest of its files, and the day | as it passes, in any run |
 | `whole.json` | tree, time, release, figures of tiers, repeated tests | when the whole has passed |
 
-The files of a scenario are those whose change makes `./run-tests --changed` choose it. The gate
-runs the scenarios whose digest is another than the recorded one. The folder is no part of the tree
-that an attestation names (controller/attestation.py), so a record does not make its run one of
-another tree.
+The files of a scenario are the files whose change makes `./run-tests --changed` choose it. The gate
+runs the scenarios whose digest differs from the recorded digest. The folder is no part of the tree
+that an attestation names (controller/attestation.py), so writing a record does not change the tree
+of its run.
 """
 
 from __future__ import annotations

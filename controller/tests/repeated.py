@@ -19,15 +19,15 @@ class Repeats:
         self._under_way = ""
 
     def begin(self, test: str) -> None:
-        """Note a test that runs once more: the lines behind MARK that follow are its reason.
+        """Record a test that runs once more: the lines after MARK that follow are its reason.
 
-        A test that fails, and again while it cleans up, runs once more: that counts as one.
+        A test that fails, and again while it cleans up, runs once more: that counts once.
         """
         self._lines.setdefault(test, [])
         self._under_way = test
 
     def line(self, line: str) -> bool:
-        """Take a line of the log, if it is of the reason of the test under way."""
+        """Take a line of the log, if it belongs to the reason of the test under way."""
         if self._under_way and line.startswith(MARK.rstrip()):
             self._lines[self._under_way].append(line.removeprefix(MARK.rstrip())[1:])
             return True

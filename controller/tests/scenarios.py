@@ -1,6 +1,6 @@
 """The scenarios of roles that a change of a file can make fail. Pure.
 
-A scenario proves that a role stands alone: it depends on the roles that its hosts carry, on the
+A scenario proves that a role works by itself: it depends on the roles that its hosts carry, on the
 inputs of every host (`site.yml` and the playbooks that it imports, plug-ins, the variables of the
 cluster, images of blank hosts), and on its tests with everything that they use.
 
@@ -65,7 +65,7 @@ EVERY: Final = (
     "testing/roles/inventory/registry.yml",
     "testing/roles/playbooks/",
 )
-"""Prefixes of the files on which the hosts of every scenario depend, beside `site.yml`."""
+"""Prefixes of the files on which the hosts of every scenario depend, besides `site.yml`."""
 
 SITE: Final = "ansible/site.yml"
 PLAYBOOKS: Final = "ansible/playbooks/"
@@ -93,8 +93,8 @@ def scenario_inputs(
 
     `sources` has the text of files (`worktree.sources`), `names` every file of the repository, and
     `carried` says of each scenario (the name of its role) which roles its inventory carries
-    (`worktree.carried_roles`). One call answers for all files: it builds the graph of references,
-    unless it is given.
+    (`worktree.carried_roles`). A single call answers for all files: it builds the graph of
+    references, unless it is given.
     """
     graph = references.graph(sources, names) if graph is None else graph
     rules = _Rules.of(sources, carried)
@@ -109,7 +109,7 @@ def scenario_inputs(
 
 
 def role_tests(scenario: str, sources: Mapping[str, str]) -> set[str]:
-    """Return the files of tests that a scenario runs: of its role, and those of `role_tests`."""
+    """Return the files of tests that a scenario runs: of its role, and of `role_tests`."""
     listed = _ROLE_TESTS.findall(sources.get(f"{INVENTORIES}{scenario}.yml", ""))
     tests = {scenario, *(test.strip() for names in listed for test in names.split(","))}
     return {f"testing/roles/test_{test}.py" for test in tests}
@@ -172,7 +172,7 @@ class _Rules:
     def _of_package(self, package: str) -> frozenset[str]:
         result: set[str] = set()
         for role in RUN_BY.get(package, (package,)):
-            # A role without a scenario is proven by those that carry it.
+            # A role without a scenario is proven by the scenarios that carry it.
             result |= {role} if role in self.inventories else self.carriers.get(role, frozenset())
         return frozenset(result)
 

@@ -1,7 +1,8 @@
 """The folder for temporary files of all steps: in RAM where that has room, and gone after the run.
 
 A clone has thousands of small files that live for seconds. ext4 without a journal, which virtual
-machines for tests often have, looks at each inode that was freed lately before it hands one out.
+machines for tests often have, looks at each inode that was freed lately before it allocates an
+inode.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def folder(ram: Path = RAM) -> Iterator[Mapping[str, str]]:
 
 
 def _make(ram: Path) -> Path:
-    """Make a folder for this user alone.
+    """Make a folder for this user only.
 
-    Its name is shorter than those of tempfile: the path of a Unix socket has at most 107 bytes.
+    Its name is shorter than a name of tempfile: the path of a Unix socket has at most 107 bytes.
     """
     for number in itertools.count():
         made = ram / f"hg{number}"

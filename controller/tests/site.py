@@ -1,8 +1,8 @@
 """The tier `site`: a deployed site is what its inventory says. No host is changed.
 
-The words of the tier name an inventory, as those of ./deploy do. Each host is checked with the
-tests of its roles, then clients without an account use the service. A test that changes a host or
-needs the key of a person is left out and listed among the skipped ones (testing/site/plugin.py).
+The words of the tier name an inventory, as for ./deploy. Each host is checked with the tests of its
+roles, then clients without an account use the service. A test that changes a host or needs the key
+of a person is left out and listed among the skipped tests (testing/site/plugin.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OF_HOST: Final = {"": "testing/site/test_ports.py", "ssh": "testing/site/test_ho
 """Tests of a host from the outside, by the group that has them; "" for every host."""
 
 WITHOUT_BROKER: Final = {"testing/roles/test_replication.py": "testing/site/test_no_broker.py"}
-"""Tests of a role that does nothing on a site without a broker, and those that say so."""
+"""Tests of a role that does nothing on a site without a broker, and the tests that prove it."""
 
 LEFT_OUT: Final = {
     "e2e": "they push, or sign in: ./run-tests e2e, on a cluster",
@@ -44,7 +44,7 @@ LEFT_OUT: Final = {
 
 
 def steps(words: str, only: Sequence[str] | None = None) -> list[Step]:
-    """Return a step per host, most tests first, one for the clients, and what is left out."""
+    """Return a step per host, most tests first, a step for the clients, and the left-out steps."""
     if only is not None or not words:
         bootstrap.fail(
             "The tier site needs an inventory.",
@@ -52,7 +52,9 @@ def steps(words: str, only: Sequence[str] | None = None) -> list[Step]:
         )
     machines, record = read(words), record_of(words)
     machine.save(machines, record)
-    of_hosts = sorted((of_host(one, record) for one in machines), key=lambda one: -len(one.command))
+    of_hosts = sorted(
+        (of_host(each, record) for each in machines), key=lambda step: -len(step.command)
+    )
     return [*of_hosts, clients("site", record), *map(left_out, LEFT_OUT)]
 
 
@@ -74,7 +76,7 @@ def read(said: str) -> list[Machine]:
     try:
         return _read(said)
     finally:
-        # Steps inherit the environment of this process, those of other tiers too.
+        # Steps inherit the environment of this process, also steps of other tiers.
         os.environ.clear()
         os.environ.update(before)
 
@@ -101,7 +103,7 @@ def _read(said: str) -> list[Machine]:
         found = machine.read(asked.stdout)
     except ValueError:
         found = []
-    missing = [name for name in site.everything if name not in {one.name for one in found}]
+    missing = [name for name in site.everything if name not in {host.name for host in found}]
     if missing:
         said_last = (asked.stderr + asked.stdout).strip().splitlines()[-1:]
         bootstrap.fail(
@@ -123,7 +125,7 @@ def of_host(one: Machine, record: Path) -> Step:
 
 
 def tests_of(one: Machine) -> list[str]:
-    """Return the files of tests for a host: those of its roles, and those from the outside."""
+    """Return the files of tests for a host: of its roles, and from the outside."""
     tests = hosts.role_tests(one.groups, lambda name: (ROOT / name).exists())
     if not one.brokers:
         tests = [WITHOUT_BROKER.get(name, name) for name in tests]

@@ -1,8 +1,8 @@
 """The parts of a whole run that passed on a tree, so that a further sitting runs only the rest.
 
-A whole run takes hours. Each tier is noted as it passes, in `.cache/whole/TREE.json`, of BY_STEP
-each step: a run that is killed loses only its last part. A change of any file makes another
-tree, on which nothing has passed yet.
+A whole run takes hours. Each tier is recorded as it passes, in `.cache/whole/TREE.json`, of BY_STEP
+each step: a run that is killed loses only its last part. A change of any file makes another tree,
+on which nothing has passed yet.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def total(parts: Iterable[Figures]) -> Figures:
 
 
 class Sittings:
-    """The progress of a whole run on one tree. Its methods may be called from several threads."""
+    """The progress of a whole run on a tree. Its methods may be called from several threads."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Sittings:
         return list(self.steps.get(tier, {}))
 
     def step_ended(self, outcome: Outcome) -> None:
-        """Note a step of a tier whose steps are noted, if it passed."""
+        """Record a step of a tier whose steps are recorded, if it passed."""
         if outcome.tier in BY_STEP and outcome.passed and not outcome.failed:
             of = figures([outcome], {outcome.tier: outcome.seconds})[outcome.tier]
             with self._lock:
@@ -87,7 +87,7 @@ class Sittings:
                 self._write()
 
     def tier_ended(self, tier: str, outcomes: Sequence[Outcome], seconds: float) -> bool:
-        """Note a tier, if it passed; return whether it did.
+        """Record a tier, if it passed; return whether it did.
 
         A tier that brings the repeated tests of this sitting above the limit did not.
         """
@@ -145,7 +145,7 @@ def _passed(data: Mapping[str, Mapping[str, object]]) -> Passed:
 def record_whole(sittings: Sittings) -> str:
     """Write the record of a whole run into the tree, and its attestation; return a sentence."""
     if begin() != sittings.tree:
-        return "no record: files changed during the run. A whole run is one of the final tree"
+        return "no record: files changed during the run. A whole run needs the final tree"
     try:
         found = sittings.summed(now(), release(), plan.WHOLE)
         key = os.environ.get(attestation.KEY_VARIABLE, "")

@@ -4,10 +4,10 @@
 | --- | --- | --- |
 | lint | style, types, and the rules of this repository | nothing |
 | unit | decisions and files of the Python package | nothing |
-| goldens | the configuration that site.yml writes is the one under review | nothing |
+| goldens | the configuration that site.yml writes is as reviewed | nothing |
 | integration | hgext/ in a real hg | nothing |
 | mutants | a decision that is wrong fails a unit test; not of the gate | root |
-| roles | each role alone on a throw-away host: it converges and keeps its promises | Docker |
+| roles | each role by itself on a throw-away host: it converges and keeps its promises | Docker |
 | deploys | ./deploy over SSH, from blank hosts on; not of the gate | Docker |
 | e2e | the service as a person meets it, on the local cluster | Docker |
 | faults | which services remain while parts of the cluster are broken on purpose | Docker |
@@ -43,13 +43,13 @@ Only: TypeAlias = "Sequence[str] | None"
 
 
 def unit(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return the only step of the tier."""
     chosen = ["testing/unit"] if only is None else only
     return [pytest("unit", "pytest", *chosen, words=words, workers=PROCESSORS)]
 
 
 def integration(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return the only step of the tier."""
     chosen = ["testing/integration"] if only is None else only
     stories = ("-p", "testing.support.tfiles")
     return [
@@ -76,7 +76,7 @@ PACKAGES: Final = (
 """Debian packages, a program of each, the integration tests that start it, and the reason."""
 
 OF_BENCHES: Final = frozenset({"nats-server"})
-"""Those packages that benchmarks need too."""
+"""Packages that benchmarks need too."""
 
 
 def set_up(tier: str, only: Only = None) -> None:
@@ -102,7 +102,7 @@ SAMPLE: Final = 60
 
 
 def mutants(_words: str, _only: Only = None) -> list[Step]:
-    """Return the one step of the tier; an interrupted sample goes on."""
+    """Return the only step of the tier; an interrupted sample goes on."""
     command = python("-m", "controller.checks.mutants", "--sample", str(SAMPLE), "--resume")
     return [Step("mutants", "sample", command, env={"PYTHONPATH": "."})]
 
@@ -113,9 +113,9 @@ def mutants(_words: str, _only: Only = None) -> list[Step]:
 def roles(words: str, only: Only = None) -> list[Step]:
     """Return a step per role that has a scenario."""
     found = worktree.scenarios() if only is None else only
-    # Hosts of other scenarios begin as that of `release` has become. Then those that take longest:
-    # `base`, whose tests change their host over and over and mostly wait, and those with the most
-    # roles.
+    # Hosts of other scenarios begin as the host of `release` has become. Then the scenarios that
+    # take longest: `base`, whose tests change their host over and over and mostly wait, and
+    # scenarios with the most roles.
     carried = worktree.carried_roles()
     chosen = sorted(
         (n for n in found if words in n),
@@ -166,7 +166,8 @@ def _role_environment() -> Mapping[str, str]:
 
 
 def _begin_blank(base: str, kept: str) -> None:
-    # Until the scenario `release` keeps its host; one of an earlier run may be of another release.
+    # Until the scenario `release` keeps its host; a host of an earlier run may be of another
+    # release.
     subprocess.run(["docker", "image", "rm", kept], capture_output=True, check=False)
     bootstrap.run(["docker", "image", "tag", base, kept], what=f"Naming the image {kept}")
 
@@ -184,7 +185,7 @@ def _ensure_network(name: str, network: str) -> None:
 
 
 def deploys(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier, with a worker per site."""
+    """Return the only step of the tier, with a worker per site."""
     chosen = ["testing/deploys"] if only is None else only
     return [pytest("deploys", "pytest", *chosen, words=words, workers=PROCESSORS, chatty=True)]
 
@@ -200,7 +201,7 @@ OF_HOST: Final = "host-"
 
 
 def e2e(words: str, only: Only = None) -> list[Step]:
-    """Return a step per host, most tests first, and then those of the service."""
+    """Return a step per host, most tests first, and then the steps of the service."""
     env = cluster_environment()
     chosen = ["testing/e2e"] if only is None else only
     service = shared_cluster("e2e", "service", *chosen, words=words, env=env)
@@ -235,7 +236,7 @@ def shared_cluster(
 
 
 def faults(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return the only step of the tier."""
     chosen = ["testing/faults"] if only is None else list(only)
     if only is None and not words:
         chosen.append(WITHOUT_ALERTS)
@@ -249,7 +250,7 @@ WITHOUT_ALERTS: Final = f"--ignore={ALERTS}"
 
 
 def alerts(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return the only step of the tier."""
     chosen = [ALERTS] if only is None else only
     env = cluster_environment()
     return [shared_cluster("alerts", "pytest", *ON_CLUSTER, *chosen, words=words, env=env)]
@@ -269,7 +270,7 @@ def of_gate(steps: Sequence[Step]) -> list[Step]:
 
 
 def rolls(words: str, only: Only = None) -> list[Step]:
-    """Return the one step of the tier."""
+    """Return the only step of the tier."""
     chosen = ["testing/rolls"] if only is None else only
     env = cluster_environment()
     return [pytest("rolls", "pytest", *ON_CLUSTER, *chosen, words=words, env=env, chatty=True)]
@@ -308,35 +309,37 @@ cluster for its timers and caches. A step that is `alone` runs by itself.
 """
 
 ON_THE_CLUSTER: Final = frozenset({"e2e", "faults", "alerts", "bench", "rolls"})
-"""Tiers that share the cluster: one after the other, beside all that needs no cluster."""
+"""Tiers that share the cluster: in turn, during the tiers that need no cluster."""
 
 Lane: TypeAlias = "list[tuple[str, str]]"
-"""Tiers that run one after the other, each with its words."""
+"""Tiers that run in turn, each with its words."""
 
 
 def lanes(chosen: Sequence[tuple[str, str]]) -> list[Lane]:
-    """Return the tiers of a run by lane; lanes run at the same time, the first one before others.
+    """Return the tiers of a run by lane; lanes run at the same time, the first before others.
 
-    Tests on the cluster mostly wait for what they break, and the run is as long as their lane.
+    Tests on the cluster mostly wait for the parts that they break, and the run is as long as their
+    lane.
     """
-    cluster = [one for one in chosen if one[0] in ON_THE_CLUSTER]
-    others = [one for one in chosen if one not in cluster]
+    cluster = [named for named in chosen if named[0] in ON_THE_CLUSTER]
+    others = [named for named in chosen if named not in cluster]
     return [lane for lane in (cluster, others) if lane]
 
 
 BEHIND: Final = 19
-"""Nice value of the steps behind the first lane: 1/68 of the weight of those in it.
+"""Nice value of the steps behind the first lane: 1/68 of the weight of steps in it.
 
-The first lane ends with tests that break one thing at a time and leave processors idle. Its tests
-wait for jobs of the hosts too, some of which have a nice value of 15.
+The first lane ends with tests that break a single thing at a time and leave processors idle. Its
+tests wait for jobs of the hosts too, some of which have a nice value of 15.
 """
 
 
 def room(tier: str, asked: int | None) -> Room:
     """Return how many steps of a tier run at a time; `asked` is the number that a person gave.
 
-    A scenario waits a third of its time. One more fills that, but not beside the cluster, whose
-    tests measure how long people wait: containers do not have the nice value of their step.
+    A scenario waits a third of its time. Another scenario fills that, but not during tests on the
+    cluster, which measure how long people wait: containers do not have the nice value of their
+    step.
     """
     if tier not in PARALLEL:
         return Room(1)

@@ -1,4 +1,4 @@
-"""The files of this checkout: all, those that changed, and the roles that scenarios carry."""
+"""The files of this checkout: all, the changed, and the roles that scenarios carry."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def base_of_change(revision: str) -> tuple[str, str]:
 
 
 def changed_since(commit: str) -> list[str]:
-    """Return the files that differ from `commit`, removed and untracked ones too."""
+    """Return the files that differ from `commit`, also removed and untracked files."""
     differ = _git("diff", "--name-only", "--no-renames", "-z", commit, "--")
     untracked = _git("ls-files", "-z", "--others", "--exclude-standard")
     if differ is None or untracked is None:
@@ -74,7 +74,7 @@ def changed_since(commit: str) -> list[str]:
 
 
 def sources(names: list[str]) -> dict[str, str]:
-    """Return the text of every file that can refer to others; pictures are none."""
+    """Return the text of every file that can refer to others: of all but pictures."""
     return {
         name: (ROOT / name).read_text("utf-8", "replace")
         for name in names

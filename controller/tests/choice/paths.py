@@ -1,7 +1,7 @@
 """The places that a Python file names by a path below the top of the repository. Pure.
 
 `ROOT / "hgext" / name`, `Path(__file__).with_name("killed.py")`, `f"{site.HGEXT}/access.py"`: an
-expression is evaluated as far as its text says. A part that is known at run time alone is a `*`,
+expression is evaluated as far as its text says. A part that is known only at run time is a `*`,
 which matches anything, so a place is named rather too often than not.
 """
 
@@ -20,9 +20,9 @@ UNKNOWN: Final = "*"
 TOP: Final = ""
 """The place of the repository itself."""
 MOST: Final = 64
-"""Alternatives of one expression; those of more are unknown."""
+"""Most alternatives of an expression; with more, it is unknown."""
 DEEPEST: Final = 3
-"""Names that stand for names; what lies behind more is unknown."""
+"""Levels of names that stand for names; a deeper name is unknown."""
 
 Places = frozenset[str]
 _NONE: Final[Places] = frozenset()
@@ -52,7 +52,7 @@ class File:
     bound: dict[str, list[ast.expr]] = field(default_factory=dict)
     parameters: set[str] = field(default_factory=set)
     cases: set[str] = field(default_factory=set)
-    """Parameters of tests with one list of cases."""
+    """Parameters of tests with a list of cases of their own."""
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:
@@ -62,7 +62,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
         for name in node._fields:
             value = getattr(node, name, None)
             if isinstance(value, list):
-                nodes += [one for one in value if isinstance(one, ast.AST)]
+                nodes += [item for item in value if isinstance(item, ast.AST)]
             elif isinstance(value, ast.AST) and name != "ctx":
                 nodes.append(value)
     return nodes
@@ -118,10 +118,10 @@ def _bind_module(file: File, name: str, module: str | None) -> None:
 def _bind(file: File, target: ast.expr, value: ast.expr) -> None:
     match target, value:
         case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            for one, its in zip(targets, values, strict=True):
-                _bind(file, one, its)
+            for element, its in zip(targets, values, strict=True):
+                _bind(file, element, its)
         case ast.Tuple(elts=targets), _:
-            file.parameters |= {one.id for one in targets if isinstance(one, ast.Name)}
+            file.parameters |= {each.id for each in targets if isinstance(each, ast.Name)}
         case ((ast.Name(id=name) | ast.Attribute(attr=name)), _):
             file.bound.setdefault(name, []).append(value)
 
@@ -145,7 +145,7 @@ class Reader:
         self._known: dict[tuple[str, str], Places] = {}
 
     def named(self, name: str) -> Places:
-        """Return the places that a file names, beside those that it only gives a name to."""
+        """Return the places that a file names, except places to which it only gives a name."""
         file = self._files[name]
         found: set[str] = set()
         passed = set(file.listed)
@@ -179,7 +179,7 @@ class Reader:
         return False
 
     def _uses(self, file: File, node: ast.AST) -> tuple[Places, bool]:
-        """Return the places that a node names, and whether nodes inside it name none beside."""
+        """Return the places that a node names, and whether nodes inside it name no others."""
         match node:
             case (
                 ast.Call(func=ast.Attribute(value=ast.Attribute(ast.Name("sys"), "path")))
@@ -342,7 +342,7 @@ def _parent(place: str, levels: int = 1) -> str:
 
 
 def _listed(nodes: list[ast.AST]) -> set[int]:
-    """Return the nodes of folders of which a comprehension takes the names of files alone."""
+    """Return the nodes of folders of which a comprehension takes only the names of files."""
     found: set[int] = set()
     for node in nodes:
         if not isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):

@@ -8,7 +8,7 @@ than not at all:
 | Python | the modules that it imports at run time, and the packages around them |
 | | places that it makes of its own or of others: `ROOT / "hgext" / name` (paths.py) |
 | | modules that it starts: `hgfleet.storage.worker` |
-| a module of `hgfleet` | the data of its package, which lies beside it |
+| a module of `hgfleet` | the data of its package, in the same folder |
 | Python of no package | modules and paths in its strings; names of files at the top |
 | a test | also `conftest.py` of its folders; the part of `hgfleet PART` |
 | | ANY, where it may read any file: `ROOT / name`, `worktree.files()`, `problems(ROOT)` |
@@ -17,7 +17,7 @@ than not at all:
 | a story, a script, a template, a playbook, a role | the files that it names (texts.py) |
 | `./deploy` | files that it may start, and the parts of `hgfleet PART` that these run |
 
-Imports for type checkers alone do not count: mypy reads the whole package each time.
+Imports only for type checkers do not count: mypy reads the whole package each time.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _nodes(name: str, text: str) -> list[ast.AST]:
 
 
 def dependents(changed: Iterable[str], references: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return the changed files and every file that refers to one, directly or not."""
+    """Return the changed files and every file that refers to them, directly or not."""
     referring: dict[str, set[str]] = {}
     for name, targets in references.items():
         for target in targets:
@@ -115,7 +115,7 @@ def dependents(changed: Iterable[str], references: Mapping[str, frozenset[str]])
 
 
 def reached(begin: Iterable[str], references: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the files from which one begins and all to which they refer, directly or not."""
+    """Return the files of `begin` and all to which they refer, directly or not."""
     found = set(begin)
     waiting = list(found)
     while waiting:
@@ -141,7 +141,7 @@ class _Repository:
         imported = set()
         for dotted in _imports(nodes, name):
             imported |= set(texts.files_of(dotted, self.modules))
-            # A program imports the modules beside it.
+            # A program imports the modules in its folder.
             imported |= {f"{folder}/{dotted.partition('.')[0]}.py"} & self.index.known
             if dotted.partition(".")[0] == "ansible" and dotted not in self.modules:
                 imported |= self._of_ansible(name)
@@ -221,7 +221,7 @@ def _imports(nodes: list[ast.AST], name: str) -> Iterator[str]:
     typed: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
-            # Of these there is one kind: `if TYPE_CHECKING:`.
+            # There is only one kind of these: `if TYPE_CHECKING:`.
             typed |= {id(inner) for statement in node.body for inner in paths.walk(statement)}
         elif isinstance(node, ast.Import) and id(node) not in typed:
             yield from (alias.name for alias in node.names)

@@ -1,6 +1,6 @@
 """The choice of `./run-tests --changed`: from changed files to tiers, tests and roles. Pure.
 
-| changed | runs, beside the linters of the file |
+| changed | runs, as well as the linters of the file |
 | --- | --- |
 | any file | tests that depend on it (references.py), scenarios that depend on it (scenarios.py) |
 | `./deploy`, `site.yml`, shared playbooks, an example inventory | the tier deploys |
@@ -8,11 +8,11 @@
 | a role, an inventory, a playbook, a plug-in, a golden | the goldens of every inventory |
 | locks, `pyproject.toml`, the build of the release | unit, integration |
 
-Tests are those of `unit` and `integration`, where the table does not say more.
+Tests are from `unit` and `integration`, where the table does not say more.
 
 Tests of `deploys`, `e2e`, `faults` and `rolls` run when they changed themselves. For any other
-change, but for that of `./deploy`, they are left out, and the report says so: bringing the cluster
-to a changed checkout alone takes a minute or two.
+change, but for a change of `./deploy`, they are left out, and the report says so: just bringing the
+cluster to a changed checkout takes a minute or two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVERY_TEST: Final = ("requirements.", "pyproject.toml", "docker/release/")
 """Prefixes of the files that decide which programs and libraries run."""
 
 PROSE: Final = ".md"
-"""Files that no test reads as one of all files."""
+"""Files that no test reads just because it reads all files."""
 
 TESTS: Final = {
     "unit": re.compile(r"testing/unit/(?:.+/)?test_\w+\.py"),
@@ -164,9 +164,9 @@ def report(
     tiers: Collection[str],
     by_name: Collection[str] = (),
 ) -> str:
-    """Render the tests of these tiers that run and those left out, for a person.
+    """Render the tests of these tiers that run and the tests left out, for a person.
 
-    `by_name` has the tiers that run only when they are named: chosen tests of them are told.
+    `by_name` has the tiers that run only when they are named: chosen tests of them are mentioned.
     """
     shown = sorted(changed)
     lines = [f"{len(shown)} changed {'file' if len(shown) == 1 else 'files'} ({since}):"]

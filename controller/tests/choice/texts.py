@@ -3,7 +3,7 @@
 | text | names |
 | --- | --- |
 | any | paths from the top of the repository: `$TOP/hgext/access.py`; modules: `-m hgfleet.web` |
-| story, script | files beside it: `$TESTDIR/policies.sh` |
+| story, script | files in its folder: `$TESTDIR/policies.sh` |
 | hosts of an inventory | the other files of its folder |
 | playbook, tasks | files by a path from its folder: `tasks/lock.yml`, `../deploy/look.py`; roles |
 | a file of a role | files of the role by name: `src: nginx.conf.j2`; its variables |
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controller.tests.choice.paths import Index
 
 KINDS: Final = (".t", ".sh", ".j2", ".yml")
-"""Files, beside Python, of which the text is read."""
+"""Files, besides Python, of which the text is read."""
 ROLES: Final = "ansible/roles/"
 INVENTORIES: Final = "ansible/inventories/"
 VARIABLES: Final = re.compile(r"(?:defaults|vars)/.+\.yml")
@@ -54,9 +54,9 @@ def named(text: str, modules: Mapping[str, str], index: Index) -> Iterator[str]:
 
 
 def of_file(name: str, text: str, modules: Mapping[str, str], index: Index) -> Iterator[str]:
-    """Return the files that a text that is no Python names, also by a path from its own place."""
+    """Return the files that a text other than Python names, also by a path from its own place."""
     text = _COMMENT.sub("", text)
-    # Roles, playbooks and images use no test, though they may mention one.
+    # Roles, playbooks and images use no test, though they may mention a test.
     is_tested = name.startswith(("ansible/", "docker/"))
     for file in named(text, modules, index):
         if not (is_tested and file.startswith(("testing/", "docs/"))):
@@ -105,7 +105,7 @@ def module_names(files: Iterable[str]) -> dict[str, str]:
 
 
 def files_of(dotted: str, modules: Mapping[str, str]) -> Iterator[str]:
-    """Return the file of a module and those of the packages around it, which Python loads too."""
+    """Return the file of a module and of the packages around it, which Python loads too."""
     parts = dotted.split(".")
     for count in range(1, len(parts) + 1):
         file = modules.get(".".join(parts[:count]))

@@ -220,7 +220,7 @@ def test_what_ran_beside_is_shown_and_not_counted() -> None:
     beside = [Outcome("set-up", "cluster up", passed=1, seconds=90)]
     text, code = summary([Outcome("unit", "pytest", passed=4)], {"unit": 1}, beside)
     assert code == 0
-    assert "(cluster up, beside)" in text
+    assert "(cluster up, in the background)" in text
     assert "90 s  set-up  cluster up" in text
     assert text.splitlines()[-1] == "4 passed, 0 failed"
 
