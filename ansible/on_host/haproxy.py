@@ -39,7 +39,7 @@ def parse(text: str) -> dict[str, Server]:
 
 
 def ask() -> dict[str, Server]:
-    """Return the servers; none without a running HAProxy."""
+    """Return the servers; none if no HAProxy runs."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
@@ -55,15 +55,17 @@ def unfinished(what: str, servers: dict[str, Server], names: list[str]) -> list[
     """Return the hosts that are not away or back yet."""
     known = {name: servers[name] for name in names if name in servers}
     if what == "away":
-        return [name for name, one in known.items() if one.is_up or one.sessions]
-    return [name for name, one in known.items() if not one.is_up]
+        return [name for name, server in known.items() if server.is_up or server.sessions]
+    return [name for name, server in known.items() if not server.is_up]
 
 
 def main(arguments: list[str]) -> dict[str, object]:
     """Carry out the command line."""
     what, *names = arguments
     if what == "others":
-        return {"up": [name for name, one in ask().items() if one.is_up and name not in names]}
+        return {
+            "up": [name for name, server in ask().items() if server.is_up and name not in names]
+        }
     begin, until = time.monotonic(), time.monotonic() + float(names.pop(0))
     while (left := unfinished(what, ask(), names)) and time.monotonic() < until:
         time.sleep(0.1)

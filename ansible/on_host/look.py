@@ -1,7 +1,7 @@
 """Look at the units of this host: `look.py SECONDS` prints a line of JSON.
 
 Runs on a host (`playbooks/roll/check.yml`) and uses nothing but Python's own modules. A unit that
-starts and dies again is active for moments: the enabled units have to be active in three looks, one
+starts and dies again is active for moments: the enabled units have to be active in three looks, a
 second apart; after SECONDS the last look counts.
 """
 
@@ -20,7 +20,7 @@ OTHERS = frozenset({"haproxy.service", "nginx.service", "slapd.service", "ssh.se
 UNNEEDED = frozenset({"hgfleet-journal-upload.service"})
 """Units that wait for another host, and without which the service goes on: no reason to go back.
 
-Prometheus tells of them. Hosts send their journals before the receiver of the same deploy is there.
+Prometheus reports them. Hosts send their journals before the receiver of the same deploy is there.
 """
 
 LOOKS = 3
@@ -60,7 +60,7 @@ def inactive(units: list[str]) -> list[str]:
 
 
 def releases_of(units: list[str]) -> dict[str, str]:
-    """Return the release that the main process of each unit runs from, without other programs."""
+    """Return the release of the main process of each unit; other programs are left out."""
     found = {}
     for unit in units:
         pid = "".join(_systemctl("show", "--property=MainPID", "--value", unit)).strip()
@@ -75,7 +75,7 @@ def releases_of(units: list[str]) -> dict[str, str]:
 
 
 def look(seconds: float) -> dict[str, object]:
-    """Return the problems of the host's units, its release and those of its processes."""
+    """Return the problems of the host's units, its release and its processes' releases."""
     until = time.monotonic() + seconds
     units, good, problems = enabled(), 0, ["nothing was looked at"]
     while good < LOOKS and (good or time.monotonic() < until):

@@ -4,7 +4,7 @@ Runs on a host (`playbooks/upgrade-os.yml`) as root, and uses nothing but Python
 changes nothing. A restart brings all programs to the files of the packages at once; it is needed
 
 - if a package says so (/run/reboot-required),
-- if another kernel is installed than the one that runs,
+- if a newer kernel than the running kernel is installed,
 - if programs run on files that an upgrade replaced, such as a library or systemd itself.
 """
 
@@ -76,8 +76,8 @@ def reasons(
     """Return why a host has to restart, empty if it does not.
 
     `required` are the packages that ask for it, None without a request. `running` and `installed`
-    are releases of kernels; where the running one is not installed, a kernel comes from elsewhere.
-    `replaced` has a replaced file of each program.
+    are releases of kernels; a running kernel that is not installed comes from elsewhere. `replaced`
+    has a replaced file of each program.
     """
     found = []
     if required is not None:
@@ -93,12 +93,12 @@ def reasons(
 
 def expected(waiting: Iterable[Mapping[str, object]]) -> list[str]:
     """Return why a host is sure to restart after an upgrade to these packages."""
-    kernels = [str(one["name"]) for one in waiting if _KERNEL.match(str(one["name"]))]
+    kernels = [name for name in (str(each["name"]) for each in waiting) if _KERNEL.match(name)]
     return [f"{', '.join(kernels)} will be installed"] if kernels else []
 
 
 def replaced_files(processes: Path) -> dict[str, str]:
-    """Return the programs that execute a file that is no more, each with such a file."""
+    """Return the programs that execute a deleted file, each with such a file."""
     found = {}
     for folder in processes.glob("[0-9]*"):
         try:

@@ -32,10 +32,10 @@ CLONE_SECONDS = 60.0
 
 PAGES_SECONDS = 15.0
 FEWEST_PAGES = 5
-"""No more pages than that are asked for after PAGES_SECONDS: so many show that a host is slow."""
+"""Pages that are requested even after PAGES_SECONDS: so many show that a host is slow."""
 
 MOST_ERRORS = 3
-"""After that many failed requests no more are sent: a host that hangs does not hold the deploy."""
+"""Failed requests after which no more are sent: a host that hangs does not hold the deploy."""
 
 
 NULL = "0" * 40
@@ -46,7 +46,7 @@ NODES_AT_ONCE = 50
 
 
 class Asked:
-    """The answers of one host."""
+    """The answers of a host."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -56,7 +56,7 @@ class Asked:
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
     def get(self, path: str, expected: tuple[int, ...] = (200,)) -> tuple[int, bytes]:
-        """Return status and body; (0, b"") after an error, which is noted."""
+        """Return status and body; (0, b"") after an error, which is recorded."""
         place = path.partition("?")[0]
         try:
             try:
@@ -74,7 +74,7 @@ class Asked:
         return status, body
 
     def page(self, path: str) -> None:
-        """Ask for a page that no cache has, and note the time of its answer."""
+        """Request a page that no cache has, and record the time of its answer."""
         begin = time.monotonic()
         if self.get(f"{path}{'&' if '?' in path else '?'}probe={secrets.token_hex(8)}")[0]:
             self.seconds.append(round(time.monotonic() - begin, 4))
@@ -83,31 +83,33 @@ class Asked:
 def content(host: Asked, truth: list[dict[str, Any]], primary: Asked | None = None) -> list[str]:
     """Return the differences between the answers of the host and the primary."""
     wrong = []
-    for one in truth:
+    for repository in truth:
         if len(host.errors) >= MOST_ERRORS:
             break
-        path = one["path"]
+        path = repository["path"]
         status, body = host.get(f"/{path}?cmd=heads")
         heads = sorted(body.decode("ascii", "replace").split())
-        if status and heads != one["heads"] and not _has_moved_on(host, primary, one, heads):
-            wrong.append(f"{path}: heads {_short(heads)}, on the primary {_short(one['heads'])}")
+        expected = repository["heads"]
+        if status and heads != expected and not _has_moved_on(host, primary, repository, heads):
+            wrong.append(f"{path}: heads {_short(heads)}, on the primary {_short(expected)}")
             continue
-        if one["file"]:
-            status, body = host.get(f"/{path}/raw-file/{one['tip']}/{one['file']}")
-            if status and hashlib.sha256(body).hexdigest() != one["sha256"]:
-                wrong.append(f"{path}: {one['file']} of {one['tip'][:12]} differs")
+        if file := repository["file"]:
+            tip = repository["tip"]
+            status, body = host.get(f"/{path}/raw-file/{tip}/{file}")
+            if status and hashlib.sha256(body).hexdigest() != repository["sha256"]:
+                wrong.append(f"{path}: {file} of {tip[:12]} differs")
     return wrong
 
 
 def _has_moved_on(
-    host: Asked, primary: Asked | None, one: dict[str, Any], heads: list[str]
+    host: Asked, primary: Asked | None, repository: dict[str, Any], heads: list[str]
 ) -> bool:
-    """Tell whether heads differ from those of the primary only by pushes since those were read.
+    """Tell whether heads differ from the primary's only by pushes since those were read.
 
     Then the host has all that the primary had, and the primary has all that the host has now.
     """
-    path = one["path"]
-    if set(heads) <= {NULL} or not knows(host, path, one["heads"]):
+    path = repository["path"]
+    if set(heads) <= {NULL} or not knows(host, path, repository["heads"]):
         return False
     return primary is None or knows(primary, path, heads)
 
@@ -135,7 +137,7 @@ def clone(url: str, one: dict[str, Any]) -> str:
             ["-R", folder + "/copy", "pull", "-r", one["heads"][0], f"{url}/{one['path']}"],
             ["-R", folder + "/copy", "pull", f"{url}/{one['path']}"],
             ["-R", folder + "/copy", "verify", "--quiet"],
-            # Fails where one is missing. Others may be the heads by now.
+            # Fails where a changeset is missing. Others may be the heads by now.
             ["-R", folder + "/copy", "log", "-r", "+".join(one["heads"]), "-T", "{node}\n"],
         ]
         for step in steps:
@@ -169,9 +171,9 @@ def figures(question: dict[str, Any]) -> dict[str, Any]:
         if number >= FEWEST_PAGES and time.monotonic() > until:
             break
         # In turn, so that a busy moment of the machine hits both.
-        for one in [host, *peers]:
-            if len(one.errors) < MOST_ERRORS:
-                one.page(path)
+        for asked in [host, *peers]:
+            if len(asked.errors) < MOST_ERRORS:
+                asked.page(path)
     is_right = truth and not wrong and not host.errors
     problem = clone(host.url, truth[0]) if is_right and Path(HG).exists() else ""
     return {
@@ -181,7 +183,7 @@ def figures(question: dict[str, Any]) -> dict[str, Any]:
         "errors": host.errors,
         "clone": problem,
         "seconds": host.seconds,
-        "peers": [one.seconds for one in peers if not one.errors],
+        "peers": [peer.seconds for peer in peers if not peer.errors],
     }
 
 

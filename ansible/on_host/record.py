@@ -1,8 +1,8 @@
 """Read what deploys left on this host, without a package: `record.py` prints a line of JSON.
 
-Runs on a host (`internal/state.yml`): the releases with their extensions and formats, the groups
-at the end of the last run, the record of the last deploy, and what one that did not end has left.
-All of it in one program, because each task of Ansible costs more than these files.
+Runs on a host (`internal/state.yml`): the releases with their extensions and formats, the groups at
+the end of the last run, the record of the last deploy, and the traces of a deploy that did not end.
+A single program reads all of it, because each task of Ansible costs more than these files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def read() -> dict[str, object]:
-    """Return what there is; empty where there is nothing, or nothing that can be read."""
+    """Return the content of the files; empty for a file that is missing or cannot be read."""
     try:
         drain = DRAIN.read_text("utf-8", "replace")
     except OSError:

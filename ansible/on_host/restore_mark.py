@@ -1,4 +1,4 @@
-"""The mark that a restore keeps of its steps, and what a host has that a restore would harm.
+"""The mark that a restore keeps of its steps, and the data of a host that a restore would harm.
 
 Runs on the host to restore (`internal/tasks/restore_mark.yml`), which may be blank, and uses
 nothing but Python's own modules. The argument is a request in base64 and JSON; it prints a line of
@@ -87,7 +87,7 @@ def refusal(
 
 
 def step_of(mark: Mapping[str, Any] | None, asked: Mapping[str, Any], has: list[str]) -> str:
-    """Return the step that a run which is not refused goes on behind; a new restore has none.
+    """Return the step after which an accepted run goes on, BEGUN for a new restore.
 
     Also with `over`: a repeated command means the same restore, unless the host has no repository
     with changesets (`has`). Then the restored repositories are lost again.
@@ -139,7 +139,7 @@ def with_changesets(root: Path) -> list[str]:
 
 
 def read(file: Path) -> dict[str, Any] | None:
-    """Read the mark; one that cannot be read is that of an unfinished restore of another host."""
+    """Read the mark; if it cannot be read, return an unfinished restore of another host."""
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:

@@ -70,7 +70,7 @@ def refusal(held: Mapping[str, Any] | None, asked: Mapping[str, Any], now: float
 
 
 def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Do what a request asks and return the answer; one request at a time."""
+    """Carry out a request and return the answer; no two requests at a time."""
     if asked["action"] == "show":
         return {"lock": _read(folder), "log": _end_of_log(folder / "log.jsonl"), "now": now}
     folder.mkdir(mode=0o755, exist_ok=True)
@@ -149,7 +149,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         taken = float(lock.get("taken", expires - seconds))
         return {**lock, "expires": expires, "seconds": seconds, "taken": taken}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # A damaged lock, after a crash of the host, is none.
+        # A damaged lock, after a crash of the host, does not count.
         return None
 
 
@@ -164,7 +164,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _append(path: Path, entry: Mapping[str, Any]) -> None:
-    # In one write, at the end of the file: a line is whole or missing.
+    # In a single write, at the end of the file: a line is whole or missing.
     line = json.dumps(entry, separators=(",", ":")) + "\n"
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:

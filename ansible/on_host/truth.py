@@ -2,8 +2,8 @@
 
 Runs on the primary as root (`playbooks/roll/check.yml`); hg runs as the owner of the repositories.
 The smallest public repositories with a changeset are chosen, so that clones of them are quick.
-Those that were pushed to in the last minute come after all others: with a push between the two
-looks, a host that is right differs from the primary.
+Repositories that were pushed to in the last minute come after all others: with a push between the
+two looks, a correct host differs from the primary.
 """
 
 from __future__ import annotations

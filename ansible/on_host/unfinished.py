@@ -1,10 +1,10 @@
-"""Make good what a run of site.yml that broke off left undone on this host.
+"""Complete the steps that an interrupted run of site.yml left undone on this host.
 
 Runs on a host (`site.yml`) and uses nothing but Python's own modules. A run that is killed, or
 fails, between writing a file and the handler that restarts its service loses the handler: the next
 run finds the file as it should be. So a run leaves a mark on each host while it lasts:
 
-- `unfinished.py begin` makes the mark; prints a line of JSON, `broken`: whether there was one;
+- `unfinished.py begin` makes the mark; prints a line of JSON, `broken`: whether there was a mark;
 - `unfinished.py renew BEGAN` restarts or reloads every unit that was started before BEGAN, the time
   at which this run began on the host; prints the names of these units.
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MARK = Path("/etc/hgfleet/unfinished")
 FORMER_NOTE = Path("/etc/hgfleet/inputs.json")
-"""Hashes that ./deploy of an earlier release left, and compares: a run makes them wrong."""
+"""Hashes that ./deploy of an earlier release left, and compares: they are wrong after a run."""
 
 RELOADED = ("haproxy.service", "nginx.service", "ssh.service")
 """Programs of Debian that read their files again without a restart, which would end connections."""
@@ -93,7 +93,7 @@ def unit_of(block: str) -> Unit | None:
 
 
 def renew(began: float) -> list[str]:
-    """Bring into effect what older units and the trust store do not know; return the units."""
+    """Bring new files into effect for older units and the trust store; return the units."""
     _systemctl("daemon-reload")
     subprocess.run(["/usr/sbin/update-ca-certificates"], stdout=subprocess.DEVNULL, check=True)
     needed = renewal(active(), began)
@@ -104,7 +104,7 @@ def renew(began: float) -> list[str]:
 
 
 def begin() -> bool:
-    """Make the mark; return whether an earlier run left one."""
+    """Make the mark; return whether an earlier run left a mark."""
     MARK.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     FORMER_NOTE.unlink(missing_ok=True)
     try:
