@@ -1,4 +1,4 @@
-"""Filters for lists of IP addresses: those of hosts, and the wrong ones of a variable."""
+"""Filters for lists of IP addresses: of hosts, and of wrong addresses in a variable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ip_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def no_addresses(values: Iterable[object], networks: bool = False) -> list[str]:
-    """Return the values that are no IP address nor, with `networks`, one such as 192.0.2.0/24."""
+    """Return the values that are no IP address nor, with `networks`, a network: 192.0.2.0/24."""
     reads = _network if networks else ipaddress.ip_address
     return [text for text in map(str, values) if not _is_read_by(reads, text)]
 

@@ -1,6 +1,6 @@
 """The filter that compares a certificate request with the host that it came from.
 
-The CA signs what is in a request. A host that is taken over may return any.
+The CA signs the content of a request. A host that an attacker controls may return any request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _names(extensions: x509.Extensions) -> set[str]:
     except x509.ExtensionNotFound:
         return set()
     kinds = {x509.DNSName: "DNS", x509.IPAddress: "IP"}
-    return {f"{kinds.get(type(one), type(one).__name__)}:{one.value}" for one in found}
+    return {f"{kinds.get(type(name), type(name).__name__)}:{name.value}" for name in found}
 
 
 def _normal(name: str) -> str:
@@ -56,20 +56,20 @@ def certificate_request_problems(
 ) -> list[str]:
     """Return a sentence for each thing that a request (PEM) asks for and its host may not have.
 
-    `names` are in Ansible's notation. The only use is that of a server and a client: a request may
-    ask for a CA, or for the name of another host.
+    `names` are in Ansible's notation. A host is a server and a client, and nothing else: a request
+    may ask for a CA, or for the name of another host.
     """
     try:
         asked = x509.load_pem_x509_csr(request.encode("ascii", "replace"))
-        extensions = {one.oid: one.value for one in asked.extensions}
+        extensions = {extension.oid: extension.value for extension in asked.extensions}
         found = _names(asked.extensions)
         is_signed = asked.is_signature_valid
     except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return ["It is no valid request."]
     problems = []
     if not is_signed:
-        problems.append("Its signature is not that of its key.")
-    subject = [(one.oid, one.value) for one in asked.subject]
+        problems.append("Its key did not make its signature.")
+    subject = [(attribute.oid, attribute.value) for attribute in asked.subject]
     if subject != [(NameOID.COMMON_NAME, common_name)]:
         shown = asked.subject.rfc4514_string()
         problems.append(f"Its subject is '{shown}', expected 'CN={common_name}'.")
@@ -88,7 +88,7 @@ def certificate_request_problems(
         or not isinstance(uses, x509.ExtendedKeyUsage)
         or set(uses) != USES
     ):
-        problems.append("It is not for signatures of a server and a client alone.")
+        problems.append("It is not for signatures of only a server and a client.")
     return problems
 
 

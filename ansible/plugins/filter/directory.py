@@ -1,7 +1,7 @@
 """Filters of the role `directory`: inventory variables to LDAP entries, and what has to change.
 
 The decisions are here, in Python with unit tests, so that the tasks are loops over three lists and
-a converged host costs one search instead of one module run per person.
+a converged host costs a single search instead of a module run for each person.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def ssh_key_fingerprint(text: str) -> str:
 
 
 def ssh_key_problem(text: object) -> str | None:
-    """Return what is wrong with the text of one public key without options, or None."""
+    """Return the problem of the text of a public key without options, or None."""
     if not isinstance(text, str):
         return f"got {text!r}, expected a public key as text"
     if len(text.strip().splitlines()) != 1:
-        return "got several lines (or none), expected one key on one line"
+        return "got several lines (or none), expected a single key on a single line"
     words = text.split()
     if words[0] not in KEY_TYPES:
         if any(word in KEY_TYPES for word in words):
-            return f"got options before the key ({words[0][:40]}), expected the key alone"
+            return f"got options before the key ({words[0][:40]}), expected only the key"
         return f"got {words[0][:40]!r}, expected one of {', '.join(KEY_TYPES)}"
     try:
         blob = base64.b64decode(words[1], validate=True)
@@ -84,7 +84,7 @@ def _whole(blob: bytes, kind: str) -> bool:
 
 
 def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str]:
-    """Return what is wrong with `directory_people` and `directory_groups`, a sentence each."""
+    """Return the problems of `directory_people` and `directory_groups`, a sentence each."""
     names = [str(person.get("name")) for person in people]
     seen: dict[str, str] = {}
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -104,7 +104,7 @@ def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]
             if fingerprint in seen:
                 problems.append(
                     f"directory_people: {name} has a key that {seen[fingerprint]} has already "
-                    f"({fingerprint}); a key belongs to one person"
+                    f"({fingerprint}); a key belongs to a single person"
                 )
             seen[fingerprint] = name
         password = str(person.get("password") or "")
@@ -119,7 +119,7 @@ def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]
         if not _GROUP.fullmatch(name) or name == "public":
             problems.append(
                 f"directory_groups: {name!r} is not the name of a group: a-z 0-9 . _ -, at most "
-                "64, and not 'public', which the registry calls everybody"
+                "64, and not 'public', which the registry uses for all users"
             )
         if name in groups_seen:
             problems.append(f"directory_groups has {name} more than once")
@@ -135,8 +135,8 @@ def directory_problems(people: list[dict[str, Any]], groups: list[dict[str, Any]
 def directory_people_entries(people: list[dict[str, Any]], suffix: str) -> dict[str, Entry]:
     """Return the entries of people by DN. An attribute with no values must be absent.
 
-    `disabled` left out leaves pwdAccountLockedTime alone: a person who was disabled by hand, in an
-    emergency, is not enabled again by the next play.
+    Without `disabled`, pwdAccountLockedTime is not changed: a person who was disabled by hand, in
+    an emergency, is not enabled again by the next play.
     """
     entries = {}
     for person in people:
@@ -190,7 +190,8 @@ def directory_service_passwords(
 ) -> list[dict[str, str]]:
     """Return the passwords that each account of a program accepts, in the order of their writing.
 
-    A password alone replaces all others (`exact`); beside a former one each is added (`present`).
+    A password without a former password replaces all others (`exact`); else both are added
+    (`present`).
     """
     return [
         {"name": service["name"], "password": password, "state": state}
@@ -204,7 +205,7 @@ def directory_service_passwords(
 
 
 def directory_client_problems(clients: Iterable[object]) -> list[str]:
-    """Return what is wrong with `directory_clients`, a sentence each."""
+    """Return the problems of `directory_clients`, a sentence each."""
     problems = []
     for client in clients:
         try:
@@ -270,7 +271,7 @@ def ldap_changes(
 def directory_follows(found: str, wanted: str) -> bool:
     """Tell whether slapd's `olcSyncrepl` means what is wanted.
 
-    slapd writes the settings down in an order and in words of its own, and adds some.
+    slapd writes the settings in an order and in words of its own, and adds some.
     """
     if not found:
         return False
@@ -287,7 +288,7 @@ def _values(value: Any) -> list[str]:
     # The module returns a single value as text instead of as a list.
     if value is None:
         return []
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 class FilterModule:

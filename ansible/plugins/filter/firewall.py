@@ -33,7 +33,7 @@ PROTOCOLS: Final = ("tcp", "udp")
 
 @dataclass(frozen=True)
 class Opening:
-    """Ports of one host that some networks may connect to."""
+    """Ports of a host that some networks may connect to."""
 
     protocol: str
     ports: frozenset[int]
@@ -79,9 +79,9 @@ def sources(
             addresses = variables.get("base_firewall_addresses") or [
                 variables.get("base_address", client)
             ]
-            found += [(str(one), f"base_address of {client}") for one in addresses]
+            found += [(str(address), f"base_address of {client}") for address in addresses]
     name = row.get("and_to", "")
-    return found + [(str(one), name) for one in hostvars[host].get(name) or ()]
+    return found + [(str(network), name) for network in hostvars[host].get(name) or ()]
 
 
 def _network(text: str) -> Network | None:
@@ -161,21 +161,21 @@ def _opening(protocol: str, ports: Iterable[int], networks: Iterable[str]) -> Op
 
 
 def _simplest(found: Iterable[Opening]) -> list[Opening]:
-    """Leave out what another opening lets in already, so that no rule depends on how it came."""
+    """Leave out ports that another opening opens already, so that no rule depends on the order."""
     everyone = {protocol: frozenset[int]() for protocol in PROTOCOLS}
-    for one in found:
-        if one.networks >= EVERYONE:
-            everyone[one.protocol] |= one.ports
+    for opening in found:
+        if opening.networks >= EVERYONE:
+            everyone[opening.protocol] |= opening.ports
     narrower = [
-        Opening(one.protocol, one.ports - everyone[one.protocol], one.networks)
-        for one in found
-        if not one.networks >= EVERYONE
+        Opening(opening.protocol, opening.ports - everyone[opening.protocol], opening.networks)
+        for opening in found
+        if not opening.networks >= EVERYONE
     ]
     wide = [Opening(name, ports, EVERYONE) for name, ports in everyone.items()]
     merged: dict[tuple[str, frozenset[Network]], frozenset[int]] = {}
-    for one in [*wide, *narrower]:
-        key = (one.protocol, one.networks)
-        merged[key] = merged.get(key, frozenset()) | one.ports
+    for opening in [*wide, *narrower]:
+        key = (opening.protocol, opening.networks)
+        merged[key] = merged.get(key, frozenset()) | opening.ports
     return [
         Opening(protocol, ports, networks)
         for (protocol, networks), ports in merged.items()
@@ -273,15 +273,16 @@ def _set(name: str, kind: str, flags: str) -> str:
 def firewall_rules(
     own: Row, host: str, groups: Mapping[str, Sequence[str]], hostvars: Variables
 ) -> list[str]:
-    """Return the rules of nftables that accept what a host lets in, one per address family."""
+    """Return the rules of nftables that accept what a host lets in, for each address family."""
     rules = []
-    for one in openings(own, host, groups, hostvars):
-        ports = f"{one.protocol} dport {{ {', '.join(map(str, sorted(one.ports)))} }} accept"
-        if one.networks >= EVERYONE:
+    for opening in openings(own, host, groups, hostvars):
+        listed_ports = ", ".join(map(str, sorted(opening.ports)))
+        ports = f"{opening.protocol} dport {{ {listed_ports} }} accept"
+        if opening.networks >= EVERYONE:
             rules.append(ports)
             continue
         for family, version in (("ip", 4), ("ip6", 6)):
-            networks = [network for network in one.networks if network.version == version]
+            networks = [network for network in opening.networks if network.version == version]
             if networks:
                 listed = ", ".join(map(_text, ipaddress.collapse_addresses(networks)))
                 rules.append(f"{family} saddr {{ {listed} }} {ports}")
@@ -311,9 +312,9 @@ def firewall_lockout(
     client = ipaddress.ip_address(words[0].partition("%")[0])
     client = getattr(client, "ipv4_mapped", None) or client
     port = int(words[3])
-    for one in openings(own, host, groups, hostvars):
-        is_in = any(client in network for network in one.networks)
-        if one.protocol == "tcp" and port in one.ports and is_in:
+    for opening in openings(own, host, groups, hostvars):
+        is_in = any(client in network for network in opening.networks)
+        if opening.protocol == "tcp" and port in opening.ports and is_in:
             return ""
     return (
         f"Ansible is connected from {client} to port {port} of {host}, which the firewall would "

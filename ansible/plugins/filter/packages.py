@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def any_missing(names: Iterable[str], installed: Mapping[str, Any] | None) -> bool:
-    """Whether one of these packages is not installed, or nothing is known of them.
+    """Whether any of these packages is not installed, or nothing is known of them.
 
     `installed` is the result of `dpkg-query` with lines such as "ii nginx": wanted, and installed.
     A name with a version, such as nginx=1.26, is left to apt.

@@ -1,7 +1,7 @@
 """Filter for a restore: which host has the newest version of the registry, or of the tokens.
 
-A document names its generation (term, number), which never goes back. One of a release before has
-none, and is older than any other.
+A document names its generation (term, number), which never goes back. A document of a release
+before has none, and is older than any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def newest_document(found: Mapping[str, str], here: str, is_backup: bool = True)
     `here` is the host that gets it: it keeps its own where that is the newest. With `is_backup`,
     its own without a generation is the backup's, and any other is at least as new.
     """
-    versions = {host: one for host in found if (one := _version(found[host])) is not None}
+    versions = {host: version for host in found if (version := _version(found[host])) is not None}
     if not versions:
         return {"host": here, "problem": ""}
     newest = max(generation for generation, _ in versions.values())
@@ -40,7 +40,7 @@ _NONE = (0, 0)
 
 
 def _version(encoded: str) -> tuple[tuple[int, int], str] | None:
-    """Return generation and digest of a document; None for one that cannot be read."""
+    """Return generation and digest of a document; None if it cannot be read."""
     try:
         content = base64.b64decode(encoded)
         data = json.loads(content)
@@ -55,7 +55,7 @@ def _generation(value: Any) -> tuple[int, int]:
     if not isinstance(value, dict):
         return _NONE
     found = value.get("term"), value.get("number")
-    return found if all(type(one) is int for one in found) else _NONE  # type: ignore[return-value]
+    return found if all(type(part) is int for part in found) else _NONE  # type: ignore[return-value]
 
 
 class FilterModule:

@@ -1,8 +1,8 @@
-"""Filters of playbooks/rotate*.yml: replace secrets in a vault, keeping the former ones.
+"""Filters of playbooks/rotate*.yml: replace secrets in a vault, keeping the former secrets.
 
-A vault is YAML with one secret a line (`name: "value"`). Comments and order stay. While a rotation
-is under way, `former_NAME` is the secret that was in force before; a run that finds one goes on
-with the rotation and makes no further secret.
+A vault is YAML with a secret on each line (`name: "value"`). Comments and order stay. While a
+rotation is under way, `former_NAME` is the secret that was in force before; a run that finds it
+goes on with the rotation and makes no further secret.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LENGTH = 40
 def rotation_begun(vault: str, names: Iterable[str], accounts: Iterable[str] = ()) -> str:
     """Return the vault with a new secret for each name that no rotation has replaced yet.
 
-    `accounts` are those of the names whose value identifies an account, such as an access key id.
-    A second secret needs an account of its own there; its identifier is the former one, counted up.
+    `accounts` are the names whose value identifies an account, such as an access key id. A second
+    secret needs an account of its own there; its identifier is the former identifier, counted up.
     """
     known, accounts = _parse(vault), frozenset(accounts)
     for name in names:

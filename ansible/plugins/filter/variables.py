@@ -22,15 +22,16 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is fas
 SIMILAR: Final = 0.9
 """The least similarity (`difflib`) to a variable of a role at which a name counts as misspelt.
 
-A name of the site's own is its own business; one that is a letter off is none.
+Any other name is the site's own; a name that is a letter off is not.
 """
 
 
 def misspelt(names: Iterable[str], known: Collection[str]) -> list[str]:
-    """Return a sentence for each name that was meant to be one of the known variables.
+    """Return a sentence for each name that was meant to be a known variable.
 
-    These are the names with the prefix of a role (`web_`), and those that differ from a variable by
-    a letter or two (`wbe_title`). Names with `__` in front are results of earlier tasks.
+    These are the names with the prefix of a role (`web_`), and the names that differ from a
+    variable by a letter or two (`wbe_title`). Names with `__` in front are results of earlier
+    tasks.
     """
     prefixes = {name.partition("_")[0] for name in known}
     sentences = []

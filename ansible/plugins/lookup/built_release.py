@@ -1,9 +1,9 @@
-"""The release that hosts are to have: the one that ./deploy chose, else the one built last.
+"""The release that hosts are to have: ./deploy's choice, else the last built release.
 
     release_version: "{{ lookup('built_release', 'version') }}"
 
 `./deploy` and `./cluster` name theirs in the environment; a playbook that is run by hand finds the
-one that the last build left in .cache/release.
+release of the last build in .cache/release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOCUMENTATION: Final = """
     name: built_release
     short_description: The release that hosts are to have
     description:
-      - The release that ./deploy or ./cluster chose, else the one that was built last.
+      - The release that ./deploy or ./cluster chose, else the last built release.
     options:
       _terms:
         description: version, archive (a file of the controller) or versitygw (its S3 server).
@@ -51,7 +51,7 @@ def find(part: str, environment: Mapping[str, str], last: Path) -> str:
     try:
         return str(json.loads(last.read_text("utf-8"))[part])
     except (OSError, ValueError, KeyError, TypeError):
-        raise AnsibleError("No release was built here yet. Build one: ./cluster build") from None
+        raise AnsibleError("No release was built here yet. Build it: ./cluster build") from None
 
 
 class LookupModule(LookupBase):  # type: ignore[misc]

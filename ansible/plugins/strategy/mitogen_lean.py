@@ -12,8 +12,8 @@ These changes to Ansible and Mitogen leave out what costs most (by profiles of s
 - A module of a collection is found without the metadata of a hundred others.
 - Mitogen sends its own modules with their comments: taking them out takes over a second a run.
 - The controller asks 100 times a second, not 1,000 times, whether a task has ended.
-- No process is pinned to a processor. On a machine with two, Mitogen pins its multiplexer to one
-  and all other processes of the controller to the other.
+- No process is pinned to a processor. On a machine with two, Mitogen pins its multiplexer to the
+  first and all other processes of the controller to the second.
 
 Measured on two cores: a run of site.yml that changes nothing on ten hosts, three times each by
 turns. With this strategy 52 to 54 s and 57 to 60 s of the controller's processors; with Mitogen's
@@ -67,9 +67,9 @@ CACHE = ROOT / ".cache/ansible"
 
 
 class CompiledTemplates:
-    """Code of Jinja templates, a file each, in a folder for one state of all that compiles them.
+    """Code of Jinja templates, a file each, in a folder for each state of all that compiles them.
 
-    A user who can write there can run code as the operator, so the folder is for its owner alone.
+    A user who can write there can run code as the operator, so the folder is only for its owner.
     Without a folder that can be written, every process compiles for itself.
     """
 
@@ -99,7 +99,7 @@ class CompiledTemplates:
 
 
 def state_of_compilers(root: Path) -> bytes:
-    """Return what decides how a template compiles, beside its text.
+    """Return the state that decides, together with its text, how a template compiles.
 
     Python, the locked versions of Ansible, Jinja and the collections, and our own filters, since
     code depends on which arguments a filter asks for.
@@ -171,7 +171,7 @@ def collect_no_garbage_in_workers() -> None:
 
 
 def look_for_no_collections() -> None:
-    """Keep Mitogen from reading the metadata of every collection before a module of one.
+    """Keep Mitogen from reading the metadata of every collection before a module of a collection.
 
     It would append their folders to `sys.path`, but all collections are packages of the controller
     environment, which Python finds there anyway.
@@ -193,7 +193,7 @@ def ask_less_often() -> None:
 
 
 def leave_keepalive_to_ssh_args() -> None:
-    """Give ssh no option of Mitogen's that comes before the same one in ssh_args."""
+    """Give ssh no option of Mitogen's that comes before the same option in ssh_args."""
     mitogen.ssh.Options.__init__ = functools.partialmethod(
         mitogen.ssh.Options.__init__, keepalive_enabled=False
     )
@@ -216,12 +216,12 @@ PLUGINS = (
     (action_loader, ("normal", "copy", "template", "include_tasks")),
     (connection_loader, ("mitogen_docker", "mitogen_local", "mitogen_ssh")),
 )
-"""Those that the processes of most tasks load."""
+"""Plugins that the processes of most tasks load."""
 
 
 @functools.cache
 def load_plugins() -> None:
-    """Load what nearly every process of a task would load for itself."""
+    """Load the plugins that nearly every process of a task would load for itself."""
     for loader in (filter_loader, test_loader):
         list(loader.all())
     for loader, names in PLUGINS:
@@ -236,7 +236,7 @@ class LoadedLinear(Linear):  # type: ignore[misc]
     """The linear strategy, which begins with all plugins loaded that most tasks need."""
 
     def run(self, *arguments: Any) -> Any:
-        """Run a play; shapes and result are those of Ansible's strategies."""
+        """Run a play; arguments and result are as in Ansible's strategies."""
         load_plugins()
         return super().run(*arguments)
 
