@@ -6,17 +6,17 @@ set -eu
 release=/opt/hgfleet/releases/$VERSION
 python3 -m venv "$release"
 pip="$release/bin/python -m pip --disable-pip-version-check --no-cache-dir --quiet"
-# The lock's hashes are those of the sources; these wheels were made from them by wheels.sh.
+# The lock has the hashes of the sources; wheels.sh made these wheels from them.
 $pip install --no-index --no-deps /wheels/*.whl
 
-# setuptools writes beside the sources, which are mounted read-only.
+# setuptools writes into the folder of the sources, which is mounted read-only.
 mkdir -p /var/tmp/src
 cp -R /src/hgfleet /src/pyproject.toml /var/tmp/src/
 TMPDIR=/var/tmp python3 -m pip --disable-pip-version-check --quiet wheel --no-index --no-deps --no-build-isolation --wheel-dir /var/tmp/wheel /var/tmp/src \
     || { echo "hgfleet's own wheel did not build" >&2; exit 1; }
 $pip install --no-index --no-deps /var/tmp/wheel/*.whl
 
-# sshd runs this one twice at every login. Without `site` and with nothing imported first it starts in 7 ms instead of 15,
+# sshd runs this program twice at every login. Without `site` and with nothing imported first it starts in 7 ms instead of 15,
 # and no environment, no user's folder and no .pth file has a say.
 packages=$("$release/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 cat > "$release/bin/hgfleet-keys" <<EOF
