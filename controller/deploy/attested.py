@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from controller.deploy.trees import Taken
 
 SIGNERS = "allowed_signers"
-"""A file beside hosts.yml, as ssh-keygen(1) has it under ALLOWED SIGNERS.
+"""A file in the folder of hosts.yml, as ssh-keygen(1) has it under ALLOWED SIGNERS.
 
-A site that has one takes no attestation that none of its keys signed.
+A site with this file takes only attestations that a key in it signed.
 """
 
 
@@ -57,7 +57,7 @@ def judge(taken: Taken, options: argparse.Namespace) -> gate.Verdict:
 
 
 def read(tree: str, named: Path | None, signers: Path) -> gate.Found:
-    """Read an attestation: the file that was named, else the one of this tree on this machine."""
+    """Read an attestation: the file that was named, else this tree's on this machine."""
     path = named or attestation.path_of(tree)
     try:
         found = attestation.parse(path.read_text("utf-8"))

@@ -9,9 +9,10 @@
 | proxies | | one host |
 | primary | the host that takes pushes | one host |
 
-A host of several stages belongs to the latest one. Where every host is new, all are one batch: no
-client is served yet. New hosts come after the brokers, which have to know them, and before hosts
-that send clients to them. The firewalls of the others let them in before the first batch.
+A host of several stages belongs to the latest stage. Where every host is new, all are a single
+batch: no client is served yet. New hosts come after the brokers, which have to know them, and
+before hosts that send clients to them. The firewalls of the other hosts let them in before the
+first batch.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ SUPPORT = ("broker", "directory", "objectstore", "cdn")
 """In this order; other hosts follow."""
 
 ALONE = frozenset({"broker"})
-"""Groups of which a host never changes together with another one: most of them have to be there."""
+"""Groups whose hosts never change together: most of them have to be there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Hosts that change together; `stage` is one of the table above."""
+    """Hosts that change together; `stage` is a stage of the table above."""
 
     stage: str
     hosts: tuple[str, ...]

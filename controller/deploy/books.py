@@ -61,7 +61,7 @@ def check(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dic
 
 
 def settled(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdicts of `check`; what passes by itself is waited for."""
+    """Return the verdicts of `check`, after a wait for problems that pass by themselves."""
     found: dict[str, Any] = {}
     for _ in range(CHECKS):
         found = check(site, hosts, variables)
@@ -79,7 +79,7 @@ def may_serve(problems: Sequence[str]) -> bool:
 def verdicts(output: str, hosts: Sequence[str]) -> dict[str, Any]:
     """Read the output of check.yml through the callback ansible.posix.json.
 
-    A host whose check did not come to its end has the words of the task that failed.
+    A host whose check did not finish has the words of the task that failed.
     """
     found: dict[str, Any] = {}
     try:

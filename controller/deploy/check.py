@@ -49,7 +49,7 @@ def web_problems(web: Mapping[str, Any], before: Sequence[float]) -> list[str]:
     """Return the problems that clients of a web host would meet."""
     found = [f"wrong data: {text}" for text in web["wrong"]]
     found += web["errors"][:3]
-    # 404 is a host that is drained and well; 0 is a request that failed, and is among the errors.
+    # 404: the host is drained and well; 0: the request failed, and is among the errors.
     if web["health"] not in (0, 200, 404):
         found.append(f"/healthz says {web['health']}: {web['problem'] or 'no reason'}")
     if web["clone"]:
@@ -65,7 +65,7 @@ def held_seconds(host: Mapping[str, Any]) -> float | None:
 
 
 def slowness(own: Sequence[float], others: Sequence[Sequence[float]]) -> str:
-    """Compare the median time of pages with that of the others; return the problem."""
+    """Compare the median time of pages with the other hosts' medians; return the problem."""
     medians = [statistics.median(times) for times in others if times]
     if not own or not medians:
         return ""

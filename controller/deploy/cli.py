@@ -277,7 +277,7 @@ def _bring(
 def _to_change(
     hosts: Sequence[str], changed: Sequence[str], states: Mapping[str, HostState]
 ) -> list[str]:
-    """Return the hosts with changes in a plan, and those that an earlier run left half changed."""
+    """Return the hosts with changes in a plan, and hosts that an earlier run left half changed."""
     unfinished = [name for name in hosts if states[name].is_unfinished]
     if unfinished:
         Step.say("plan", f"an earlier run broke off on {decide.joined(unfinished)}")
@@ -332,7 +332,7 @@ def _roll_back(site: Site, options: argparse.Namespace, taken: Taken) -> int:
 
 
 def _require_way(built: Built, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
-    """Refuse a release that does not read the state of the present ones, or the other way round."""
+    """Refuse a release that does not read the state of the present releases, or vice versa."""
     present = {states[name].current: states[name].formats for name in hosts if states[name].current}
     declared = {version: found.get(version, {}) for version, found in present.items()}
     of_hosts = [states[name].formats.get(built.version, {}) for name in hosts]

@@ -46,7 +46,7 @@ class DeployError(Exception):
 class HostState:
     """Releases of a host, the newest first; `problem` is the reason of an unknown state.
 
-    A provisioned host has seen the end of a run, and `groups` are those that it was in then.
+    A provisioned host has seen the end of a run, and `groups` are its groups at that time.
     `unfit` are the reasons why it cannot take a deploy.
     `record` is what deploys left (`ways`), `formats` what each release declares, `primary` the host
     that takes pushes. A run that broke off left an unfinished host; `is_drained` if it drained it.
@@ -140,7 +140,7 @@ def _reason(text: str) -> str:
 
 
 def _state(message: Mapping[str, Any]) -> HostState:
-    """Read the message of the task; `host` in it is what `record.py` printed."""
+    """Read the message of the task; `host` in it is the output of `record.py`."""
     host = message["host"]
     return HostState(
         provisioned=bool(host["provisioned"]),
@@ -169,7 +169,7 @@ def plain(line: str) -> str:
 def without_includes(lines: Iterable[str]) -> Iterator[str]:
     """Leave out tasks whose only output is "included: FILE".
 
-    The line that names a task, and the empty one before it, wait until something else follows.
+    The line that names a task, and the empty line before it, wait until something else follows.
     """
     held: list[str] = []
     for line in lines:
@@ -186,7 +186,7 @@ def without_includes(lines: Iterable[str]) -> Iterator[str]:
 
 
 def recap_of(line: str) -> tuple[str, Result] | None:
-    """Read a line of Ansible's recap, None if it is none."""
+    """Read a line of Ansible's recap, None for any other line."""
     found = _RECAP.match(plain(line))
     if found is None:
         return None
@@ -195,7 +195,7 @@ def recap_of(line: str) -> tuple[str, Result] | None:
 
 
 def play_of(line: str) -> str | None:
-    """Return the name of the play that begins with this line, None if none does."""
+    """Return the name of the play that begins with this line, None for any other line."""
     found = _PLAY.match(plain(line))
     return found["name"] if found else None
 
@@ -229,9 +229,11 @@ def require_fit(states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
 
 
 BESIDE: Final = frozenset({"metrics"})
-"""Parts beside the service, which check mode foresees on a host that has not had them.
+"""Parts outside of the service, which check mode foresees on a host that has not had them.
 
-A host that gets one goes on serving clients: it changes in its own stage, not with new hosts."""
+A host that gets such a part goes on serving clients: it changes in its own stage, not with new
+hosts.
+"""
 
 
 def new_hosts(
@@ -240,7 +242,7 @@ def new_hosts(
     among: Iterable[str],
     parts: Collection[str],
 ) -> list[str]:
-    """Return the hosts among these with a part that no run has brought to its end yet.
+    """Return the hosts among these with a part that no run has finished yet.
 
     Check mode cannot foresee the run there: most tasks build on the results of earlier tasks.
     `parts` are the groups that are parts of the service; a site may have others of its own.

@@ -35,7 +35,7 @@ class Machine(NamedTuple):
 def problems(machine: Machine, sudo: str) -> list[str]:
     """Return a sentence for each reason why the host cannot take a deploy.
 
-    `sudo` is the reason why no command can be run as root, empty if one was.
+    `sudo` is the reason why no command can be run as root, empty if a command ran.
     """
     found = []
     if sudo:

@@ -1,8 +1,9 @@
-"""Whether a release reads what another one wrote on a host's disk. Pure.
+"""Whether a release reads the files that another release wrote on a host's disk. Pure.
 
-A release declares in `formats.json` each state that outlives it: the format that it writes, and
-those that it reads (`hgfleet/core/formats.py`). A deploy begins only where the new release reads
-the state of the present one, and the present one that of the new one: else there is no way back.
+A release declares in `formats.json` each state that outlives it: the format that it writes, and the
+formats that it reads (`hgfleet/core/formats.py`). A deploy begins only where the new release reads
+the state of the present release, and the present release reads the state of the new release: else
+there is no way back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def unread(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each state of the writer that the reader cannot read.
 
-    A state that the reader does not declare is unknown to it, and so is left alone.
+    A state that the reader does not declare is unknown to it, and so is not touched.
     """
     return [
         f"{state}: format {declared['writes']} is written, expected one of"
@@ -33,8 +34,8 @@ def require_way(
 ) -> None:
     """Refuse a change of release that could not go on from, or back to, the present release.
 
-    `present` has the declarations by version; empty ones, of a release from before there were any,
-    refuse nothing.
+    `present` has the declarations by version; empty declarations, of a release from before there
+    were any, refuse nothing.
     """
     lines = []
     for name, declared in present.items():

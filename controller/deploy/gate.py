@@ -33,8 +33,8 @@ class Found:
 class Verdict:
     """The result of the gate, as the plan, the summary and the deploy log tell it.
 
-    `refusal` is the reason why the tree may not be deployed; empty if it may. `release` is the one
-    that was tested; None if any may be deployed.
+    `refusal` is the reason why the tree may not be deployed; empty if it may. `release` is the
+    tested release; None if any may be deployed.
     """
 
     tree: str
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def judge(tree: str, found: Found, reason: str | None) -> Verdict:
-    """Decide about a tree. `reason` is that of --untested, None without it."""
+    """Decide about a tree. `reason` is the value of --untested, None without it."""
     if reason is not None:
         return Verdict(tree, f"UNTESTED: {reason}")
     refusal = _refusal(tree, found)
@@ -62,7 +62,7 @@ def require(verdict: Verdict) -> None:
 
 
 def require_release(verdict: Verdict, version: str) -> None:
-    """Refuse an archive of another release than the one that was tested with this tree."""
+    """Refuse an archive of another release than was tested with this tree."""
     if verdict.release not in (None, version):
         raise DeployError(
             f"Release {version} is not the one that was tested with this tree, which is"

@@ -36,7 +36,7 @@ class Record:
         return {"event": "begin", **asdict(self)}
 
     def end(self, result: str, seconds: float) -> dict[str, Any]:
-        """Return the entry of the end, which repeats that of the begin."""
+        """Return the entry of the end, which repeats the entry of the begin."""
         return {"event": "end", **asdict(self), "result": result, "seconds": round(seconds, 1)}
 
 
@@ -50,7 +50,7 @@ class Shown:
 
 
 def entries(hosts: Sequence[Shown]) -> list[dict[str, Any]]:
-    """Return one entry a run, the oldest first: its end if any host has that, else its begin."""
+    """Return an entry for each run, oldest first: its end if any host has it, else its begin."""
     found: dict[str, dict[str, Any]] = {}
     for line in (line for host in hosts for line in host.log):
         try:

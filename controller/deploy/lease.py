@@ -220,12 +220,12 @@ def not_renewed(
     """Return why the host of the lock did not renew the lease, empty if it did."""
     if host in answers:
         return str(answers[host].get("refusal") or "")
-    # Ansible's own failure has the name of no host.
+    # A failure of Ansible itself names no host.
     return problems.get(host) or " ".join(problems.values()) or "no answer"
 
 
 def _checkout(site: Site) -> str:
-    """Return the name of this checkout at work on an inventory; `cli` lets one run at a time."""
+    """Return the name of this checkout at work on an inventory; `cli` allows a single run."""
     path = CACHE / "deploy/checkout"
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError), path.open("x") as file:
@@ -236,9 +236,9 @@ def _checkout(site: Site) -> str:
 def _ask(
     site: Site, hosts: Iterable[str], request: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Send a request of site_lock.py to hosts, by default to the one of the lock.
+    """Send a request of site_lock.py to hosts, by default to the host of the lock.
 
-    Returns the answers, and the problems of the hosts without one.
+    Returns the answers, and the problems of the hosts without an answer.
     """
     encoded = base64.b64encode(json.dumps(request).encode()).decode()
     command = site.playbook(BOOK, "--extra-vars", f"lock_request={encoded}")

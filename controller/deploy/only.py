@@ -5,7 +5,7 @@ entries of the directory and the registry, and restart no program. So all hosts 
 none is drained. Every other part is configuration, which a roll drains, checks and takes back.
 
 The record of a host says for each such part where it came from (`ways.Later`), so a rollback, or a
-roll that fails later, brings back the configuration of before and these parts as they were.
+roll that fails later, brings back the former configuration and these parts as they were.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def require_safe(site: Site, states: Mapping[str, HostState]) -> str:
 
 
 def left_out(site: Site, states: Mapping[str, HostState]) -> str:
-    """Return a sentence for what the run leaves as it is on the hosts.
+    """Return a sentence about the parts that the run leaves as they are on the hosts.
 
     It names the files of the inventory that differ since the last run of all parts, where this
     controller has kept that inventory.

@@ -1,8 +1,8 @@
-"""The plan of a run: what site.yml would change on the hosts, and on which.
+"""The plan of a run: the changes that site.yml would make, and on which hosts.
 
-Ansible's controller is one process, and a plan keeps it busy while the hosts wait for it. So hosts
-are planned in shares, each by a process of its own, one for each processor. A host is asked nothing
-of another: ./deploy applies to batches of hosts as well.
+Ansible's controller is a single process, and a plan keeps it busy while the hosts wait for it. So
+hosts are planned in shares, each by a process of its own, a process for each processor. The plan of
+a host needs no other host: ./deploy applies to batches of hosts as well.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _require_success(ended: Sequence[tuple[int, Path]]) -> None:
     failed = [(code, log) for code, log in ended if code]
     if not failed:
         return
-    # A host that is away says less about the cause than a task that failed.
+    # A failed task says more about the cause than a host that does not answer.
     code, log = min(failed, key=lambda of: of[0] == run.UNREACHABLE)
     if code == run.UNREACHABLE:
         raise DeployError(

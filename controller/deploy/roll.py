@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a host is to have; `kept` is None for this checkout and the inventory as it is.
+    """The target of a host; `kept` is None for this checkout and the inventory as it is.
 
     `later` are the parts that come from another tree and inventory than the rest (`only`).
     """
@@ -124,7 +124,7 @@ class Roll:
             self.rows.append((name, had or "-", has, spent, held))
 
     def _out(self, hosts: Sequence[str]) -> str:
-        """Drain a batch, and note that its change has begun; return the problem."""
+        """Drain a batch, and record that its change has begun; return the problem."""
         if self._has_no_peer(hosts):
             self._book("check", hosts, {"roll_before": True})
         begun = {
@@ -156,8 +156,8 @@ class Roll:
         wanted = {name: replace(targets[name], way=Way()) for name in hosts}
         for target in dict.fromkeys(wanted.values()):
             those = [name for name in hosts if wanted[name] == target]
-            # A part that came later stays out of the first run: it would be as it was before that,
-            # and a person who was disabled since could log in until the next run.
+            # The first run leaves out a part that came later: the run would bring an older state of
+            # the part, and a person who was disabled since could log in until the next run.
             skipped = [part for part, _kept in target.later]
             code, log = self._site(target.built, those, target.kept, skipped=skipped)
             for part, kept in target.later:
@@ -187,7 +187,7 @@ class Roll:
     def _check(
         self, hosts: Sequence[str], targets: Mapping[str, Target] | None = None
     ) -> dict[str, Any]:
-        """Return the verdict on each host; what passes by itself is waited for."""
+        """Return the verdict on each host, after a wait for problems that pass by themselves."""
         versions = {
             name: (targets or self.targets)[name].built.version
             for name in hosts
@@ -238,7 +238,7 @@ class Roll:
         return f"playbooks/{book} failed; the whole run is in {log.relative_to(ROOT)}"
 
     def _take_back(self, batch: Batch, problem: str) -> None:
-        """Bring a batch to what it had, check it, put it back; raise DeployError in any case."""
+        """Bring a batch to its former state, check it, put it back; always raise DeployError."""
         Step.say("roll", f"{batch.said} failed: {problem}")
         known = [name for name in batch.hosts if name not in self.new]
         others = self._others()
@@ -308,7 +308,7 @@ class Roll:
         try:
             return target_of(built, way)
         except DeployError as error:
-            # The release alone goes back, configured by this tree, as with a version.
+            # Only the release goes back, configured by this tree, as with a version.
             Step.say("roll", str(error).splitlines()[0])
             return Target(built, Way(way.release))
 

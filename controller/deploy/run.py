@@ -31,7 +31,7 @@ SITE = Path("ansible/site.yml")
 
 INVENTORIES = ROOT / "ansible/inventories"
 CONSTRUCTED = "constructed.yml"
-"""A file of Ansible's plugin of that name, beside an inventory that has one."""
+"""A file of Ansible's plugin of that name, in the folder of an inventory that uses it."""
 
 LOGS = CACHE / "deploy"
 
@@ -149,7 +149,7 @@ def find_inventory(said: str) -> Path:
 
 
 def sources(inventory: Path) -> list[str]:
-    """Return the options that name an inventory: its file, and the constructed one beside it."""
+    """Return the options that name an inventory: its file, and the constructed file if any."""
     beside = inventory.with_name(CONSTRUCTED)
     files = [inventory, beside] if beside.is_file() else [inventory]
     return [word for file in files for word in ("-i", str(file))]
@@ -176,7 +176,7 @@ def read_site(
     if not hosts:
         where = f"--limit {limit} leaves no host of" if limit else "There is no host in"
         raise DeployError(f"{where} {path}.", "Nothing was changed.")
-    # Values that a plugin made are marked as never to be filled in.
+    # Values that a plugin made have a mark: they are never filled in.
     plain = json.loads(listing, object_hook=lambda of: of.get("__ansible_unsafe", of))
     variables = plain["_meta"]["hostvars"]
     return Site(said, path, hosts, extra_vars, verbose, everything, variables, listing, seen)
@@ -224,7 +224,7 @@ def parts() -> set[str]:
 def read_states(site: Site) -> dict[str, HostState]:
     """Ask every host for its releases."""
     command = site.playbook(INTERNAL / "state.yml", "--limit", ",".join(site.hosts))
-    # A host that does not answer takes 10 s, and all of them together shall not take more.
+    # A host that does not answer takes 10 s, and all of them together must not take more.
     env = {
         **site.environment(),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
@@ -256,12 +256,12 @@ def take_archive(archive: Path) -> Built:
 
 
 def formats_of(built: Built) -> dict[str, Any]:
-    """Return the formats that a release declares in its archive; none without one."""
+    """Return the formats that a release declares in its archive; none without an archive."""
     if built.archive is None:
         return {}
     with tarfile.open(built.archive) as archive:
         for member in archive:
-            # Names are sorted, so this one is among the first.
+            # Names are sorted, so this name is among the first.
             if member.name.removeprefix("./") == f"{built.version}/formats.json":
                 file = archive.extractfile(member)
                 return dict(json.load(file)) if file else {}
@@ -363,7 +363,7 @@ def site_playbook(
 
 
 def new_log(site: Site, subject: str) -> Path:
-    """Make the log of a run, for the owner alone."""
+    """Make the log of a run, readable only for the owner."""
     LOGS.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     # A roll has several of a kind within a second.

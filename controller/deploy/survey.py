@@ -32,7 +32,7 @@ NOT_BUILT = Built("0.0.0-not-built", ROOT / "ansible.cfg", ROOT / "ansible.cfg")
 
 
 def look(site: Site, among: Sequence[str], *, planned: bool) -> dict[str, HostState]:
-    """Return the states of the hosts; DeployError with all problems of the site if there is one.
+    """Return the states of the hosts; DeployError with all problems of the site if there are any.
 
     `among` are the hosts that have to answer. The plan of a site whose hosts are all known begins
     with the roles' checks of their variables; they are run here if there is no such plan.

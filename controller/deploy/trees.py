@@ -48,7 +48,7 @@ PARTS = (
 """All that a run of a playbook reads."""
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "molecule", "README.md", ".git")
 KEPT = 20
-"""Trees and inventories that stay, beside those that a host names."""
+"""Trees and inventories that stay, besides those that a host names."""
 
 KEPT_PROGRAMS = 3
 """Some 50 MB each, beside those that a host names."""
@@ -59,7 +59,7 @@ _INVENTORY_DIR = re.compile(r"{{\s*inventory_dir\s*}}")
 NAME_LENGTH = 16
 TOO_LARGE = "too large"
 MOST_BYTES = 64 << 20
-"""An inventory above that is not kept, and its deploy goes back by release alone."""
+"""A larger inventory is not kept, and its deploy goes back only by release."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BOOK = run.PLAYBOOKS / "upgrade-os.yml"
 TASK = "Upgrade of the host"
-"""The task of the playbook whose message is what packages.py printed."""
+"""The task of the playbook whose message is the output of packages.py."""
 
 NOT_OF_A_TREE = "packages of Debian, which no tree has"
 
@@ -34,7 +34,7 @@ NOT_OF_A_TREE = "packages of Debian, which no tree has"
 class Upgrade:
     """The packages that wait on a host, how many are security updates, why it restarts.
 
-    `restart` are reasons of now, `after` those that the packages bring for sure.
+    `restart` are reasons now, `after` reasons that the packages will certainly bring.
     """
 
     packages: Sequence[str]
@@ -58,8 +58,8 @@ class Upgrade:
 def read(output: str) -> tuple[dict[str, Upgrade], dict[str, str]]:
     """Read the output of a dry run through the callback ansible.posix.json.
 
-    Returns the upgrade of each host, and the problem of each that told none; ValueError for another
-    output.
+    Returns the upgrade of each host, and the problem of each host without an upgrade; ValueError
+    for another output.
     """
     plays = json.loads(output[output.index("{") :])["plays"]
     found: dict[str, Upgrade] = {}
@@ -82,13 +82,13 @@ def _upgrade(state: Mapping[str, Any]) -> Upgrade:
 
 
 def order(site: Site, hosts: Sequence[str], primary: str) -> list[str]:
-    """Return the hosts one by one, in the order of a roll: the primary last."""
+    """Return the hosts in the order of a roll: the primary last."""
     found = batches.order(site.everything, hosts, (), primary)
     return [name for batch in found for name in batch.hosts]
 
 
 def plan_table(upgrades: Mapping[str, Upgrade], hosts: Sequence[str]) -> str:
-    """Return what would be done, for a person."""
+    """Return the table of the upgrades, for a person."""
     rows = [
         (name, str(len(one.packages)), str(one.security), one.restarts)
         for name, one in ((name, upgrades[name]) for name in hosts)
@@ -135,7 +135,7 @@ def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
 
 
 def look(site: Site) -> dict[str, Upgrade]:
-    """Ask every host for its upgrades; DeployError if one does not tell them."""
+    """Ask every host for its upgrades; DeployError if a host does not answer."""
     command = site.playbook(BOOK, "--check", "--limit", ",".join(site.hosts))
     env = {
         **site.environment(),

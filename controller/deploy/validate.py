@@ -1,7 +1,7 @@
-"""What is wrong with an inventory and its hosts, each with the way out. Pure.
+"""Problems of an inventory and its hosts, each with the way out. Pure.
 
 Roles check their own variables (`tasks/preflight.yml`), and `machine.py` checks a host. This module
-checks what no role sees, and tells all problems of all hosts at once.
+checks what no role sees, and reports all problems of all hosts at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ANSIBLE_GROUPS = frozenset({"all", "ungrouped"})
 
 SIMILAR = 0.8
-"""The least similarity (`difflib`) to a known name at which an unknown one counts as misspelt."""
+"""The least similarity (`difflib`) to a known name at which an unknown name counts as misspelt."""
 
 _NEW_HOST_KEY = (
     "its host key is not known, or it has changed: compare it on its console, then connect once by"
@@ -183,7 +183,7 @@ def _wrong_sets(
 
 
 def group_problems(registry: object, groups: object) -> list[str]:
-    """Return a sentence for each group of the registry that is a misspelt one of the directory.
+    """Return a sentence for each group of the registry that misspells a group of the directory.
 
     `groups` is directory_groups. A group that resembles none may have been made by hand.
     """

@@ -1,4 +1,4 @@
-"""What a host had before: the way back of a deploy, from the record on the host. Pure.
+"""The former state of a host: the way back of a deploy, from the record on the host. Pure.
 
 A host keeps `/etc/hgfleet/deploy.json`:
 
@@ -12,8 +12,8 @@ A host keeps `/etc/hgfleet/deploy.json`:
 `now` and `before` have `later` if deploys with --only brought parts after that: each part, with
 the tree and the inventory that it came from.
 
-A rollback takes back the last change of the site. A host that this change left alone stays: before
-its own last change, it may have had another release than the other hosts.
+A rollback takes back the last change of the site. A host that this change did not touch stays:
+before its own last change, it may have had another release than the other hosts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def written(way: Way) -> dict[str, Any]:
 
 
 def with_parts(had: Way, parts: Sequence[str], has: Way) -> Way:
-    """Return what a host has after the tree and inventory of `has` brought it these parts."""
+    """Return the way of a host after the tree and inventory of `has` brought it these parts."""
     others = tuple(later for later in had.later if later.part not in parts)
     return replace(
         had, later=others + tuple(Later(part, has.tree, has.inventory) for part in parts)
@@ -104,16 +104,16 @@ def names(record: Mapping[str, Any]) -> set[str]:
 
 
 def present(record: Mapping[str, Any], current: str) -> Way:
-    """Return what a host has; `current` is the release that its symlink names."""
+    """Return the present way of a host; `current` is the release that its symlink names."""
     now = _way(record.get("now"))
     if now is None or (now.release != current and not record.get("begun")):
-        # A playbook by hand, or a deploy from before there were records.
+        # Changed by a playbook run by hand, or by a deploy from before there were records.
         return Way(current)
     return now
 
 
 def back(record: Mapping[str, Any], current: str) -> Way | None:
-    """Return what a host had before its last change, None if that is not known."""
+    """Return the way of a host before its last change, None if that is not known."""
     now = _way(record.get("now"))
     if now is None:
         return None
@@ -125,7 +125,7 @@ def back(record: Mapping[str, Any], current: str) -> Way | None:
 def changed_last(hosts: Mapping[str, tuple[Mapping[str, Any], str]]) -> list[str]:
     """Return the hosts that the last deploy of the site has changed; each has record and release.
 
-    A host whose release another program has changed since is one of them.
+    They include a host whose release another program has changed since.
     """
     times = {name: changed_at(record) for name, (record, _current) in hosts.items()}
     last = max(times.values(), default=0.0)
