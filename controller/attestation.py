@@ -1,8 +1,8 @@
 """Attestations: a tree of this repository passed the gate, ./run-tests without names of tiers.
 
-./run-tests writes one, ./deploy asks for it. An attestation is a file of JSON in
-.cache/attestations, named after the tree, with an SSH signature (`ssh-keygen -Y sign`) beside it
-where HGFLEET_ATTESTATION_KEY names a key. Both files can be carried to another machine.
+./run-tests writes it, ./deploy asks for it. An attestation is a file of JSON in
+.cache/attestations, named after the tree, and next to it is an SSH signature (`ssh-keygen -Y sign`)
+if HGFLEET_ATTESTATION_KEY names a key. Both files can be carried to another machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_VARIABLE = "HGFLEET_ATTESTATION_KEY"
 RECORD = "tested"
 """The folder of the checkout with records of earlier runs, which is no part of a tested tree."""
 NAMESPACE = "hgfleet-attestation"
-"""What the key signs, for OpenSSH: a signature of another purpose is not taken for one of these."""
+"""The purpose of a signature, for OpenSSH, which refuses a signature of another purpose."""
 
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -60,10 +60,10 @@ class Attestation:
 
 
 def tree_of(top: Path = ROOT) -> str:
-    """Return the hash of the tree that git would write of the files as they are; SetupError if not.
+    """Return the hash of the tree that git would write of the files as they are; raises SetupError.
 
-    Uncommitted files count. Ignored files do not, nor do those of RECORD, which a run writes about
-    the tree that it tests. The repository is left as it is.
+    Uncommitted files count. Ignored files do not, nor does the folder RECORD, which a run writes
+    about the tree that it tests. The repository is left as it is.
     """
     with _indexed(top) as env:
         return _git(["write-tree"], env, top)
@@ -133,14 +133,14 @@ def parse(text: str) -> Attestation:
         data = json.loads(text)
         tiers = {str(tier): figures(of) for tier, of in data["tiers"].items()}
         repeated = tuple(str(test) for test in data.get("repeated", []))
-        found = Attestation(
+        attestation = Attestation(
             str(data["tree"]), str(data["finished"]), str(data["release"]), tiers, repeated
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no attestation: {error!r}") from error
-    if not _TREE.fullmatch(found.tree):
-        raise ValueError(f"'{found.tree}' is not the hash of a tree")
-    return found
+    if not _TREE.fullmatch(attestation.tree):
+        raise ValueError(f"'{attestation.tree}' is not the hash of a tree")
+    return attestation
 
 
 def figures(of: Mapping[str, Any]) -> Figures:
@@ -157,8 +157,8 @@ def figures(of: Mapping[str, Any]) -> Figures:
 def write(attestation: Attestation, key: str = "") -> Path:
     """Write an attestation, and its signature if a key is named; SetupError if signing fails.
 
-    `key` is a file as `ssh-keygen -Y sign -f` takes it: a private key, or the public key of one in
-    the agent.
+    `key` is a file as `ssh-keygen -Y sign -f` takes it: a private key, or the public key of a
+    private key in the agent.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = path_of(attestation.tree)
@@ -170,7 +170,7 @@ def write(attestation: Attestation, key: str = "") -> Path:
         bootstrap.run(
             ["setsid", "ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, str(path)],
             what=f"Signing the attestation with {key}",
-            way_out=f"{KEY_VARIABLE} names a key without a passphrase, or the public key of one"
+            way_out=f"{KEY_VARIABLE} names a key without a passphrase, or the public key of a key"
             " that ssh-agent has.",
         )
     return path

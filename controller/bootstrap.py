@@ -78,7 +78,7 @@ class Step:
 
     @classmethod
     def say(cls, subject: str, text: str) -> None:
-        """Print one progress line, with the seconds since the command began."""
+        """Print a progress line, with the seconds since the command began."""
         elapsed = time.monotonic() - cls._started_at
         with cls._print_lock:
             print(f"[{elapsed:5.0f} s] {subject:<12} {text}", file=sys.stderr, flush=True)
@@ -120,7 +120,7 @@ def run(
     """Run a command and return its standard output; SetupError shows its last lines if it fails."""
     done = subprocess.run(list(command), input=stdin, capture_output=True, env=env, cwd=cwd)
     if done.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
-        # Ctrl-C reaches the command as it reaches us; whichever ends first. It is no failure.
+        # Ctrl-C reaches this process and the command, in any order. It is not a failure.
         raise KeyboardInterrupt
     if done.returncode != 0:
         output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
@@ -179,15 +179,15 @@ def ensure_debian_packages(packages: Sequence[str], reason: str) -> None:
 
 
 def find_python() -> str:
-    """Return an interpreter for the environment: the distribution's, this one, or one in PATH.
+    """Return an interpreter for the environment: the distribution's, this process's, or from PATH.
 
-    A distribution builds with profiles; pyenv does not, and unit tests took a third longer in it.
+    A distribution builds with profiles; pyenv does not, and unit tests took a third longer with it.
     """
     probe = [DISTRIBUTION_PYTHON, "-c", FITS]
     if os.access(probe[0], os.X_OK) and not subprocess.run(probe, capture_output=True).returncode:
         return DISTRIBUTION_PYTHON
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
-        # Not the environment itself, should it be active: it cannot make itself anew.
+        # Not the environment itself, should it be active: it cannot create itself again.
         return getattr(sys, "_base_executable", sys.executable)
     for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
@@ -196,7 +196,7 @@ def find_python() -> str:
     fail(
         f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} to"
         f" {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]} is needed; this is {sys.version.split()[0]}.",
-        "Install one of them, for example: apt-get install python3.13, or use pyenv.",
+        "Install such a version, for example: apt-get install python3.13, or use pyenv.",
     )
 
 
@@ -227,10 +227,11 @@ def ensure_controller() -> Path:
         made = [python, "-m", "venv", "--clear", str(VENV)]
         run(made, what="Creating the environment", way_out=way_out)
         pip = [str(VENV / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install"]
-        # Most of its 20,000 modules are never imported; Python compiles those that are.
+        # Most of its 20,000 modules are never imported; Python compiles the others.
         pip += ["--quiet", "--no-compile", "--require-hashes", "-r", str(REQUIREMENTS)]
         run(pip, what="Installing the locked requirements", way_out=way_out)
-        # The last step, so that an interrupted installation is never taken for a complete one.
+        # The last step, so that an interrupted installation is never taken for a complete
+        # environment.
         marker.write_text(key)
     return VENV
 
@@ -255,7 +256,7 @@ def mitogen_environment(env: dict[str, str]) -> dict[str, str]:
     return {
         "ANSIBLE_STRATEGY_PLUGINS": str(ROOT / "ansible/plugins/strategy"),
         "ANSIBLE_STRATEGY": "mitogen_lean",
-        # Every run would warn that strategy plugins will go one day. HGFLEET_MITOGEN=0 shows all.
+        # Every run would warn that strategy plugins are deprecated. HGFLEET_MITOGEN=0 shows all.
         "ANSIBLE_DEPRECATION_WARNINGS": "0",
     }
 
@@ -302,7 +303,7 @@ def engine_command(cgroup_v2: bool) -> list[str]:
 
 
 def ensure_engine() -> None:
-    """Make sure that a Docker Engine with cgroup v2 answers; install and start one if allowed."""
+    """Make sure that a Docker Engine with cgroup v2 answers; install and start it if allowed."""
     check_platform()
     info = _engine_info()
     if info is None:
@@ -315,7 +316,8 @@ def ensure_engine() -> None:
     if version != "2":
         fail(
             "The running Docker Engine uses cgroup v1; Debian 13's systemd needs v2.",
-            "Boot with systemd.unified_cgroup_hierarchy=1, or stop it: one with v2 is started.",
+            "Boot with systemd.unified_cgroup_hierarchy=1, or stop it: an engine with v2 is"
+            " started instead.",
         )
     root = Path(str(info.get("DockerRootDir", "/var/lib/docker")))
     check_free_space(root)
@@ -330,7 +332,7 @@ def _install_engine() -> None:
         )
     if os.geteuid() != 0:
         fail(
-            "No Docker Engine answers, and only root may start one.",
+            "No Docker Engine answers, and only root may start it.",
             "Install it (sudo apt-get install docker.io), start it (sudo systemctl start docker),"
             " or run as root.",
         )
@@ -344,8 +346,8 @@ def _install_engine() -> None:
 def forget_dead(pid_file: Path, program: str, processes: Path = Path("/proc")) -> None:
     """Remove a pid file that names no process of `program`.
 
-    An engine that was killed leaves its pid files behind, and believes them at the next start even
-    if the number belongs to another process by then.
+    An engine that was killed leaves its pid files behind, and trusts them at the next start, even
+    if the number then belongs to another process.
     """
     try:
         running = (processes / pid_file.read_text().strip() / "comm").read_text().strip()
@@ -389,7 +391,7 @@ def ca_bundle() -> Path | None:
     """Return the CA bundle that this machine trusts, for build steps that fetch packages."""
     places = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
     named = os.environ.get("SSL_CERT_FILE")
-    return next((Path(one) for one in (named, *places) if one and Path(one).is_file()), None)
+    return next((Path(path) for path in (named, *places) if path and Path(path).is_file()), None)
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:

@@ -1,6 +1,6 @@
 """The beginning of ./cluster, ./deploy and ./run-tests: the Python that they need, then their code.
 
-An older Python reads this file too, so it uses nothing that one does not know.
+An older Python reads this file too, so it uses only features of an older Python.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Alerts as code: each has a severity, a runbook that exists, tests of its rule, and a provocation.
 
-A recording rule is one that an alert, or another recording rule, reads.
+An alert, or another recording rule, reads each recording rule.
 
     python -m controller.checks.alerts
 
@@ -42,7 +42,7 @@ LINK: Final = "file:///opt/hgfleet/current/docs/runbooks/"
 def problems(top: Path, provoked: Collection[str], excused: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each alert that is incomplete, and each file that is not in use.
 
-    `provoked` are the alerts with a provocation, `excused` those without one and the reasons.
+    `provoked` are the alerts with a provocation; `excused` has the alerts without, and the reasons.
     """
     files = {path.name for path in (top / RULES).glob("*.yml")}
     listed = set(_read(top / ROLE / "vars/main.yml")["_monitoring_alerts"])
@@ -89,12 +89,12 @@ def _unread(place: str, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def tested(content: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """Return the alerts that tests expect to fire, and those that they expect to be quiet."""
+    """Return the alerts that tests expect to fire, and the alerts that they expect to be quiet."""
     fires: set[str] = set()
     quiet: set[str] = set()
     for test in content["tests"]:
-        for one in test.get("alert_rule_test", ()):
-            (fires if one.get("exp_alerts") else quiet).add(one["alertname"])
+        for case in test.get("alert_rule_test", ()):
+            (fires if case.get("exp_alerts") else quiet).add(case["alertname"])
     return fires, quiet
 
 
@@ -125,7 +125,7 @@ def _read(path: Path) -> Any:
 
 
 def main() -> int:
-    """Print every problem; the exit code is 1 if there is one."""
+    """Print every problem; the exit code is 1 if there is any."""
     found = list(problems(ROOT, alert_table.provoked(), alert_table.NOT_PROVOKED))
     for line in found:
         print(line)

@@ -4,7 +4,7 @@
 
 `entry` finds the other parts by name. Only `tests` and `checks`, which run and read everything, may
 import hgfleet and testing: the others run before anything is installed, or on a machine that tests
-nothing. As in `imports.py`, imports for types alone and imports inside functions count too.
+nothing. As in `imports.py`, imports only for types and imports inside functions count too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORDER: Final = ("bootstrap", "attestation", "cluster", "deploy", "tests", "checks")
-"""The parts, each of which may import those before it."""
+"""The parts, each of which may import the parts before it."""
 APART: Final = "entry"
 OF_EVERYTHING: Final = ("tests", "checks")
 FOLDERS: Final = ("controller", "testing")

@@ -2,7 +2,7 @@
 
 python -m controller.checks.dashboards FOLDER
 
-The model is that of Grafana 10 and later: https://grafana.com/docs/grafana/latest/dashboards
+The model fits Grafana 10 and later: https://grafana.com/docs/grafana/latest/dashboards
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ UNITS: Final[Mapping[str, Mapping[str, Any]]] = {
     "seconds": {"unit": "s"},
     "yes or no": {"unit": "bool_yes_no", "min": 0, "max": 1},
 }
-"""Of a panel, by the names of Grafana."""
+"""Units of a panel, with their names in Grafana."""
 
 COLUMNS: Final = 24
-"""Of Grafana's grid; two panels stand side by side."""
+"""Columns of Grafana's grid; two panels stand side by side."""
 
 ROWS: Final = 8
-"""That a panel is high."""
+"""Height of a panel, in rows of the grid."""
 
 SOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${source}"}
-"""The reader chooses it: the name of a data source is the reader's own."""
+"""The reader chooses the data source, whose name differs between installations."""
 
 
 def render(dashboard: Mapping[str, Any]) -> str:

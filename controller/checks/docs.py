@@ -103,7 +103,7 @@ def audit_problems(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _golden_problems(path: Path, cell: str) -> Iterator[str]:
-    """Yield what a cell quotes and its golden does not have."""
+    """Yield the words that a cell quotes and its golden does not have."""
     _, *rest = GOLDEN.split(cell)
     for label, target, words in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         golden = (path.parent / target).resolve()
@@ -119,7 +119,7 @@ def _golden_problems(path: Path, cell: str) -> Iterator[str]:
         if not quoted:
             yield f"{target}: no words of it are quoted"
         place = f"{target} for {host[2]} of {host[1]}"
-        yield from (f"{place} no longer has `{one}`" for one in quoted if one not in text)
+        yield from (f"{place} no longer has `{quote}`" for quote in quoted if quote not in text)
 
 
 def _has_test(file: str, function: str) -> bool:
@@ -128,7 +128,7 @@ def _has_test(file: str, function: str) -> bool:
 
 
 def main() -> int:
-    """Print every problem; the exit code is 1 if there is one."""
+    """Print every problem; the exit code is 1 if there is any."""
     files = sorted({path for place in PLACES for path in ROOT.glob(place)})
     problems = [
         f"{path.relative_to(ROOT)}:{number}: {text}"

@@ -1,9 +1,9 @@
-"""Programs that Ansible sends to hosts by `script:` import Python's own modules alone.
+"""Programs that Ansible sends to hosts by `script:` import only Python's own modules.
 
-`script:` copies one file to a host, which has no package of ours before its first release, and has
-that of another release during a roll. So neither hgfleet nor a file beside the program can be
-imported there. Programs of playbooks lie in ON_HOST, those of a role in its folder `files`. Each
-program of ON_HOST is sent by a playbook, so what lies there is no module of the controller.
+`script:` copies a single file to a host, which has no package of ours before its first release, and
+the package of another release during a roll. So the program can import neither hgfleet nor a file
+from its own folder. Programs of playbooks lie in ON_HOST, programs of a role in its folder `files`.
+Each program of ON_HOST is sent by a playbook, so no module there belongs to the controller.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def problems(top: Path) -> list[str]:
                 programs[program] = f"{path}:{line}"
     for program in sorted({*programs, *(top / ON_HOST).glob("*.py")}):
         result += [
-            f"{program}:{line}: a program for hosts imports {name}; Ansible sends this file alone,"
+            f"{program}:{line}: a program for hosts imports {name}; Ansible sends only this file,"
             " so it may import Python's own modules"
             for line, name in imported(program.read_text("utf-8"))
         ]

@@ -2,17 +2,17 @@
 
     python -m controller.checks.house_rules [FOLDER]
 
-One inventory is the truth: a role may not ask whether it runs in a container, under molecule, in
+Only the inventory decides: a role may not ask whether it runs in a container, under molecule, in
 Vagrant or in a test. Differences between the local cluster and production are variables of the
-inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templates.
-Likewise `ignore_errors` and linters switched off by a comment. The result of a task has a name with
-`__`: it stays for the plays after it, whose preflight takes other names for variables of a role.
+inventory. Conditions in tasks and handlers are checked, and `{% if %}` in templates. Likewise
+`ignore_errors` and linters switched off by a comment. The result of a task has a name with `__`: it
+stays for the plays after it, whose preflight takes other names for variables of a role.
 
-The packages of hgfleet import each other in one direction (`imports.py`), the parts of controller/
-too, and no two modules of controller/ or testing/ each other (`controller_imports.py`). Modules and
-functions are short enough to be read in a few minutes (`lengths.py`). Tests on the cluster that may
-run at the same time share nothing (`sharing.py`). Programs that Ansible sends to hosts import
-nothing of ours (`host_programs.py`).
+The packages of hgfleet import each other in a single direction (`imports.py`), the parts of
+controller/ too, and no two modules of controller/ or testing/ import each other
+(`controller_imports.py`). Modules and functions are short enough to be read in a few minutes
+(`lengths.py`). Tests on the cluster that may run at the same time share nothing (`sharing.py`).
+Programs that Ansible sends to hosts import nothing of ours (`host_programs.py`).
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def tasks_problems(text: str) -> Iterator[tuple[int, str]]:
 def template_problems(text: str) -> Iterator[tuple[int, str]]:
     """Yield the problems of a template."""
     for match in TEMPLATE_CONDITION.finditer(text):
-        found = PLACES.search(match.group(1) or match.group(2) or "")
-        if found:
+        place = PLACES.search(match.group(1) or match.group(2) or "")
+        if place:
             line = text.count("\n", 0, match.start()) + 1
-            yield line, f"a condition asks about '{found.group()}'; {WAY_OUT}"
+            yield line, f"a condition asks about '{place.group()}'; {WAY_OUT}"
     for number, content in enumerate(text.splitlines(), 1):
         if content.startswith(("ConditionVirtualization=", "AssertVirtualization=")):
             yield number, "the unit would behave differently in a container"
@@ -134,7 +134,7 @@ def check(top: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print every problem; the exit code is 1 if there is one."""
+    """Print every problem; the exit code is 1 if there is any."""
     argv = sys.argv[1:] if arguments is None else list(arguments)
     if any(argument.startswith("-") for argument in argv):
         print(__doc__)

@@ -8,8 +8,8 @@
 
 The rooms of a large package, which are the folders in it, have an order of their own (`ROOMS`).
 
-Imports for types alone and imports inside functions count too: a reader has to know both modules
-for either. `hgfleet.cli` may import every part.
+Imports only for types and imports inside functions count too: a reader has to know both modules in
+each case. `hgfleet.cli` may import every part.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ BELOW: Final[Mapping[str, tuple[str, ...]]] = {
     "probes": ("hg", "objectstore"),
     "monitoring": ("integrity", "steering", "probes", "ssh", "web"),
 }
-"""The packages right below each package. A package may import all that is below it."""
+"""The packages right below each package. A package may import all packages below it."""
 
 BESIDE: Final = "."
-"""The modules of a package that lie beside its rooms, but for those that the order names."""
+"""The modules of a package outside of its rooms, but for the modules that the order names."""
 
 ROOMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "backup": {
@@ -103,14 +103,14 @@ ROOMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         BESIDE: ("index",),
     },
 }
-"""Of each package with rooms: the rooms, or modules beside them, right below each room."""
+"""Of each package with rooms: the rooms, or modules outside of rooms, right below each room."""
 
 LOOSE: Final = frozenset({"__init__", "__main__", "cli"})
-"""Modules that lie beside the packages."""
+"""Modules that lie outside of the packages."""
 
 
 def allowed(part: str, below: Mapping[str, tuple[str, ...]] = BELOW) -> set[str]:
-    """Return the packages, or rooms, that one of them may import, itself included."""
+    """Return the packages that a package may import, or rooms that a room may; with itself."""
     return {part}.union(*(allowed(under, below) for under in below[part]))
 
 
@@ -121,12 +121,12 @@ def room_of(module: str, order: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def imports(text: str, modules: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the line and the module of each import of one of the modules."""
+    """Yield the line and the module of each import of these modules."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            # `from package import module` is an import of the module alone.
+            # `from package import module` counts as an import of only the module.
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [name for name in inner if name in modules]
             names += [node.module] if len(names) < len(inner) else []
@@ -147,7 +147,7 @@ def problems(top: Path) -> list[str]:
         graph[module] = {name for _, name in found} - {module}
         if path.parent == top / PACKAGE:
             if path.stem not in LOOSE:
-                result.append(f"{path}:1: a module beside the packages; put it into one of them")
+                result.append(f"{path}:1: a module outside of the packages; put it into a package")
         elif part not in BELOW:
             result.append(f"{path}:1: the package {part} has no place in the order of imports")
         else:
@@ -165,7 +165,7 @@ def problems(top: Path) -> list[str]:
             if name.count(".") == 1 and name.split(".")[1] in LOOSE
         ]
     result += [
-        f"{top / PACKAGE}: a circle of imports: {' -> '.join(one)}" for one in circles(graph)
+        f"{top / PACKAGE}: a circle of imports: {' -> '.join(way)}" for way in circles(graph)
     ]
     return result
 
@@ -173,7 +173,7 @@ def problems(top: Path) -> list[str]:
 def _of_rooms(
     module: str, part: str, found: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
-    """Yield what is wrong with the room of a module and with its imports from other rooms."""
+    """Yield the problems of a module's room and of its imports from other rooms."""
     order = ROOMS.get(part, {BESIDE: ()})
     room = room_of(module, order)
     if room not in order:
@@ -187,7 +187,7 @@ def _of_rooms(
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return one circle of each group of modules that import each other."""
+    """Return a circle of each group of modules that import each other."""
     found = []
     seen: set[str] = set()
     for start in sorted(graph):

@@ -15,7 +15,7 @@ FUNCTION: Final = 60
 """Lines at most, docstring and comments included."""
 
 ROOM: Final = 25
-"""Modules at most in a folder of the product, so that its list says where something is decided."""
+"""Modules at most in a folder of the product, so that its list shows where things are decided."""
 
 PRODUCT: Final = ("hgfleet", "hgext", "controller")
 

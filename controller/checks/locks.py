@@ -8,8 +8,8 @@
 | docker/release/requirements.txt | `dependencies` of pyproject.toml, a host's release |
 
 Every requirement must be locked to a version that it allows, every locked package must have a hash
-and be wanted by something, and what both locks have must be the same version: tests run with the
-controller's, hosts with the release's.
+and be required by a package, and a package in both locks must have the same version: tests run with
+the controller's, hosts with the release's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def locked(text: str) -> tuple[dict[str, str], list[str]]:
             continue
         exact = [item.version for item in requirement.specifier if item.operator == "=="]
         if len(exact) != 1 or len(requirement.specifier) != 1 or "*" in exact[0]:
-            problems.append(f"{requirement.name} is not locked to one version")
+            problems.append(f"{requirement.name} is not locked to a single version")
             continue
         if not HASH.search(line):
             problems.append(f"{requirement.name} has no hash")
@@ -106,7 +106,7 @@ def check(top: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print every problem; the exit code is 1 if there is one."""
+    """Print every problem; the exit code is 1 if there is any."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words:
         print(__doc__)

@@ -34,7 +34,7 @@ def passages_of_python(source: str, *, messages: bool = True) -> Iterator[Passag
     """Yield docstrings, strings that stand as a statement, comments, and messages if asked for.
 
     A message is any other string of four words and more: the text of an error, of a print, of an
-    option's help. A formatted string is one passage: its parts are short, its sentence is not.
+    option's help. A formatted string is a single passage: its parts are short, its sentence is not.
     """
     tree = ast.parse(source)
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -57,7 +57,7 @@ def passages_of_python(source: str, *, messages: bool = True) -> Iterator[Passag
 
 
 def _comments_of_python(source: str) -> Iterator[Passage]:
-    """Yield comments; whole lines that follow each other at one column are one comment."""
+    """Yield comments; whole lines that follow each other at the same column are a comment."""
     first, column, lines = 0, 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:

@@ -1,11 +1,11 @@
 """Writes the README.md of every role from meta/argument_specs.yml and defaults/main.yml.
 
-    python -m controller.checks.role_readme            write those that are not up to date
+    python -m controller.checks.role_readme            write the READMEs that are not up to date
     python -m controller.checks.role_readme --check    say which are not, write nothing; exit code 1
     python -m controller.checks.role_readme ssh web    only these roles
 
-The argument specs are the manual of a role, so it is an error if a variable is in one of the two
-files and not in the other: every variable either has a default or is required.
+The argument specs are the manual of a role, so it is an error if a variable is in only one of the
+two files: every variable either has a default or is required.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Loader.add_multi_constructor("!", _plain)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; an absent or empty file is an empty one."""
+    """Read a YAML mapping; a missing or empty file is an empty mapping."""
     if not path.exists():
         return {}
     data = yaml.load(path.read_text("utf-8"), Loader=_Loader)  # noqa: S506  (a SafeLoader)
@@ -96,7 +96,7 @@ def render_type(option: dict[str, Any]) -> str:
 def flatten(
     options: dict[str, dict[str, Any]], prefix: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Every option with those inside it, named as O() names them; the flag is "at the top"."""
+    """Every option with its inner options, named as O() names them; the flag is "at the top"."""
     for name, option in options.items():
         yield prefix + name, option, not prefix
         inner = "[]." if option.get("type") == "list" else "."

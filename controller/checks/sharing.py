@@ -1,20 +1,21 @@
-"""Refuses things that two tests share which may run at the same time on the one cluster.
+"""Refuses things that two tests share if they may run at the same time on the cluster.
 
     .venv/bin/python -m controller.checks.sharing
 
-Tests of different parts (`testing/e2e/turns.py`) run at the same time, unless one of them is alone.
-So in `testing/e2e` and `testing/faults`:
+Tests of different parts (`testing/e2e/turns.py`) run at the same time, unless a test is `alone`. So
+in `testing/e2e` and `testing/faults`:
 
-1. A repository below `e2e/`, `sandbox/` or `people/` is named by files of one part. A file of
-   another part may read it if `READ` lists that file; it makes no address over SSH of it, by which
-   it could push.
-2. A person whose account or given keys a test changes is used by files of the same part only. To
-   push as alice into a repository of the own part is fine, and so is a further key.
+1. A repository below `e2e/`, `sandbox/` or `people/` is named by files of a single part. A file of
+   another part may read it if `READ` lists that file; that file makes no SSH address of it, by
+   which it could push.
+2. A person whose account or given keys a test changes is used only by files of the same part. To
+   push as alice into a repository of the test's own part is fine, and so is a further key.
 3. A test that stops, restarts or kills a unit or a host is `alone` or `disruptive`, also if a
    fixture or a function of its file does so. The fixtures of `OWNERS` break parts under a lock.
 
-A test that is alone on the whole cluster shares nothing. Names are those that the source has, also
-as constants of the file or imported ones; a name that is put together at run time is not seen.
+A test that is `alone` on the whole cluster shares nothing. Names are read from the source, also
+from constants of the file and from imported constants; a name that is put together at run time is
+not seen.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 FOLDERS: Final = ("testing/e2e", "testing/faults")
 
 READ: Final = {
-    # Metrics name no private repository; mirrors hide it; a fork of it is private; MISSING is none.
+    # Metrics do not name it; mirrors hide it; a fork of it is private; MISSING is no repository.
     "e2e/private": ("test_monitoring", "test_replication", "test_selfservice"),
     "e2e/pryvate": ("test_replication",),
     "e2e/confidential": ("test_monitoring",),
@@ -49,7 +50,7 @@ NEVER_PUSHED: Final = frozenset({"sandbox/smoke", "sandbox/playground"})
 """Repositories to which every push of a test is refused."""
 
 OWNERS: Final = {"faults": ("logins",), "store_faults": ("stores",), "stopped": ()}
-"""Fixtures that break something, and the parts whose tests may use them without being alone."""
+"""Fixtures that break something, and the parts whose tests may use them without `alone`."""
 
 REPOSITORY: Final = re.compile(r"(?:e2e|sandbox|people)/[\w.-]+(?:/[\w.-]+)*")
 BREAKS: Final = re.compile(
@@ -63,18 +64,18 @@ PEOPLE: Final = ("alice", "bob", "carol", "mallory")
 
 @dataclass
 class File:
-    """The claims of a file, outside of tests that are alone on the cluster."""
+    """The claims of a file, outside of tests that are `alone` on the cluster."""
 
     path: str
     repositories: set[str] = field(default_factory=set)
     pushable: set[str] = field(default_factory=set)
-    """Those of them whose address over SSH is made."""
+    """Repositories whose SSH address a test makes."""
     people: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
-    """Those of the people whom a test changes."""
+    """People whom a test changes."""
     wants: set[Wants] = field(default_factory=set)
     breaking: dict[str, str] = field(default_factory=dict)
-    """Tests that are not alone, and the first call or fixture that breaks something."""
+    """Tests that are not `alone`, and the first call or fixture that breaks something."""
 
     @property
     def name(self) -> str:
@@ -82,14 +83,14 @@ class File:
         return Path(self.path).stem
 
     def runs_beside(self, other: File) -> bool:
-        """Tell whether a test of one file may run at the same time as one of the other."""
+        """Tell whether tests of the two files may run at the same time."""
         if part_of(self.path) == part_of(other.path):
             return False
-        return any(not one.excludes(two) for one in self.wants for two in other.wants)
+        return any(not own.excludes(wants) for own in self.wants for wants in other.wants)
 
 
 def constants(tree: ast.Module, top: Path) -> dict[str, str]:
-    """Return the strings that names of a module stand for, its own and imported ones."""
+    """Return the strings that names of a module stand for, its own names and imported names."""
     found: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("testing."):
@@ -128,7 +129,7 @@ def _strings(node: ast.AST) -> list[str]:
 
 
 def _breaks(used: list[ast.FunctionDef], part: str) -> str:
-    """Return the first call in a test's functions that stops something, "" without one."""
+    """Return the first call in a test's functions that stops something, "" without such a call."""
     for node in used:
         for fixture in sorted(
             {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
@@ -173,7 +174,7 @@ def read(path: str, top: Path = ROOT) -> File:
 
 
 def _reached(name: str, below: dict[str, set[str]]) -> set[str]:
-    """Return all names in a function and in those of its file that it uses."""
+    """Return all names in a function and in the functions of its file that it uses."""
     reached: set[str] = set()
     waiting = [name]
     while waiting:
@@ -184,14 +185,14 @@ def _reached(name: str, below: dict[str, set[str]]) -> set[str]:
 
 
 def _claims(node: ast.FunctionDef, known: dict[str, str], found: File) -> None:
-    """Add the claims of one function to those of its file."""
+    """Add the claims of a function to the claims of its file."""
     used = {known.get(name, name) for name in _names(node)}
     found.repositories |= {name for name in used if REPOSITORY.fullmatch(name)}
     found.people |= used & set(PEOPLE)
     for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
         if not isinstance(call.func, ast.Attribute):
             continue
-        words = [known.get(name, name) for one in call.args for name in _names(one)]
+        words = [known.get(name, name) for argument in call.args for name in _names(argument)]
         if call.func.attr == "ssh_url":
             found.pushable |= {word for word in words if REPOSITORY.fullmatch(word)}
         if call.func.attr in CHANGES_A_PERSON:
@@ -199,7 +200,7 @@ def _claims(node: ast.FunctionDef, known: dict[str, str], found: File) -> None:
 
 
 def conflicts(files: list[File]) -> list[str]:
-    """Return a line for each thing that files of one tier share and may not."""
+    """Return a line for each thing that files of a tier share and may not share."""
     result = []
     for one, other in combinations(files, 2):
         if not one.runs_beside(other):
@@ -210,21 +211,21 @@ def conflicts(files: list[File]) -> list[str]:
             if not readers:
                 result.append(
                     f"{one.path} and {other.path}: both use the repository {name}, and run at the "
-                    "same time; use a repository of its own, or put both into one part of PARTS in "
+                    "same time; use separate repositories, or put both into one part of PARTS in "
                     "testing/e2e/turns.py, or list the file that only reads it in READ"
                 )
             result += [f"{f.path}: READ says it reads {name}, and it may push" for f in pushing]
         for name in sorted(one.changed & other.people | other.changed & one.people):
             result.append(
                 f"{one.path} and {other.path}: one changes {name}, whom the other uses, and they "
-                "run at the same time; mark the test that changes as alone, or put both into one "
-                "part"
+                "run at the same time; mark the test that changes as `alone`, or put both into the "
+                "same part"
             )
     return result
 
 
 def problems(top: Path = ROOT) -> list[str]:
-    """Return a line for each thing that tests of the cluster share and may not."""
+    """Return a line for each thing that tests of the cluster share and may not share."""
     result = []
     named: defaultdict[str, set[str]] = defaultdict(set)
     for folder in FOLDERS:
@@ -234,8 +235,8 @@ def problems(top: Path = ROOT) -> list[str]:
         for file in files:
             for test, what in file.breaking.items():
                 result.append(
-                    f"{file.path}::{test}: {what} beside the tests of other workers; mark it as "
-                    "alone or disruptive"
+                    f"{file.path}::{test}: {what} during the tests of other workers; mark it as "
+                    "`alone` or `disruptive`"
                 )
             for name in file.repositories:
                 named[name].add(file.name)
@@ -249,7 +250,7 @@ def problems(top: Path = ROOT) -> list[str]:
 
 
 def main() -> int:
-    """Print every problem; the exit code is 1 if there is one."""
+    """Print every problem; the exit code is 1 if there is any."""
     found = problems()
     for line in found:
         print(line, file=sys.stderr)

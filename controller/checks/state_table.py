@@ -57,7 +57,7 @@ WORDS: Final = {
 }
 
 ANCESTORS: Final = frozenset({"/srv/hg", "/var/lib/hgfleet", "/var/cache/hgfleet"})
-"""Folders of the states' folders, with nothing else in them."""
+"""Folders that have only folders of states in them."""
 
 FOREIGN: Final = frozenset({"/var/lib/nginx", "/var/lib/hgfleet-admin"})
 """Folders of Debian's packages and of administrators' homes, with no state of a service."""
@@ -90,11 +90,11 @@ def folders(top: Path) -> Iterator[tuple[Path, str]]:
 
 
 def problems(top: Path, declared: Sequence[State]) -> list[str]:
-    """Return a line for each folder that no state declares, and one for an old table."""
+    """Return a line for each folder that no state declares, and for an old table."""
     known = {path for state in declared for path in state.paths}
     result = []
     for path, folder in folders(top):
-        above = {folder, *(str(one) for one in Path(folder).parents)}
+        above = {folder, *(str(parent) for parent in Path(folder).parents)}
         if not above & (known | FOREIGN) and folder not in ANCESTORS:
             result.append(
                 f"{path}: {folder} is state that {SOURCE} does not declare; add how it is backed "
@@ -106,10 +106,10 @@ def problems(top: Path, declared: Sequence[State]) -> list[str]:
 
 
 def written(top: Path, declared: Sequence[State]) -> str:
-    """Return the page with the table of now."""
+    """Return the page with the current table."""
     text, count = SECTION.subn(lambda _: table(declared), (top / PAGE).read_text("utf-8"))
     if count != 1:
-        raise SystemExit(f"{PAGE}: expected one section '## State', got {count}")
+        raise SystemExit(f"{PAGE}: expected a single section '## State', got {count}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Texts of one inventory, rendered in a process of its own with the same values everywhere."""
+"""Texts of an inventory, rendered in a process of its own with the same values everywhere."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def environment(state: Path) -> dict[str, str]:
 
 
 def public_key(name: str) -> str:
-    """Return a key in OpenSSH's form, of which no private half exists."""
+    """Return a public key in OpenSSH's form, without a private key."""
     parts = (b"ssh-ed25519", hashlib.sha256(name.encode()).digest())
     blob = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     return f"ssh-ed25519 {base64.b64encode(blob).decode()}"
@@ -66,7 +66,7 @@ def secrets_of_examples() -> dict[str, str]:
 
 
 def render(inventory: str) -> dict[str, dict[Host, list[Text]]]:
-    """Return the texts of an inventory by part and host. A process renders one inventory."""
+    """Return the texts of an inventory by part and host. Call it once in a process."""
     with tempfile.TemporaryDirectory() as name:
         return _render(inventory, Path(name).resolve() / "cluster")
 

@@ -1,6 +1,6 @@
 """Pages in which each text stands once, with the hosts that have it. Pure.
 
-A page is one part of the service: texts of many hosts in the order of the run. Hosts that have the
+A page is a part of the service: texts of many hosts in the order of the run. Hosts that have the
 same text share a block:
 
     === /etc/hgfleet/nats.conf  root:root 0644  from ansible/roles/...
@@ -56,7 +56,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of a host: a file under its heading, or without one an entry of what is set up."""
+    """A text of a host: a file under its heading, or, without a heading, an entry of its set-up."""
 
     text: str
     heading: str = ""
@@ -65,7 +65,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a block, and its hosts; the first is the one whose own name may be in it."""
+    """A line of a block, and its hosts; the own name of the first may be in it."""
 
     text: str
     hosts: list[Host]
@@ -84,7 +84,7 @@ def page(head: str, hosts: Mapping[Host, Sequence[Text]]) -> str:
     """Return the page of a part from its texts on each host."""
     known: dict[tuple[str, int], dict[Host, Text]] = {}
     orders = []
-    # An entry that no other host has may be theirs but for the name of the host.
+    # An entry that no other host has may differ from other hosts' only by the name of the host.
     owners = Counter(text for texts in hosts.values() for text in {each.text for each in texts})
     for host, texts in hosts.items():
         own = _keyed(texts, host, owners)
@@ -110,9 +110,9 @@ def page(head: str, hosts: Mapping[Host, Sequence[Text]]) -> str:
 def _keyed(
     texts: Sequence[Text], host: Host, owners: Mapping[str, int]
 ) -> dict[tuple[str, int], Text]:
-    """Return the texts of a host by what they share with those of other hosts.
+    """Return the texts of a host by a key that equal texts of other hosts share.
 
-    A file that is written twice is two files; an entry is told once.
+    A file that is written twice is two files; an entry is listed once.
     """
     counts: Counter[str] = Counter()
     result = {}
@@ -126,13 +126,13 @@ def _keyed(
 
 
 def merged(orders: Sequence[Sequence[Key]]) -> list[Key]:
-    """Return one order of all keys, that of each host; the first host is right in a conflict."""
+    """Return all keys in an order that fits each host's; the first host wins in a conflict."""
     waiting: list[Key] = []
     before: dict[Key, set[Key]] = {}
     for order in orders:
         place = 0
         for key, former in zip(order, [None, *order], strict=False):
-            # Keys of some hosts stand behind their neighbours where the order leaves a choice.
+            # Keys of some hosts come after their neighbours where the order leaves a choice.
             if key not in before:
                 waiting.insert(place, key)
             before.setdefault(key, set()).update(() if former is None else (former,))
@@ -147,7 +147,7 @@ def merged(orders: Sequence[Sequence[Key]]) -> list[Key]:
 
 
 def blocks(texts: Mapping[Host, Text]) -> list[Block]:
-    """Return the blocks of one file or entry, from the text of each host."""
+    """Return the blocks of a file or entry, from the text of each host."""
     result: list[Block] = []
     for host, text in texts.items():
         lines = text.text.splitlines()
@@ -191,7 +191,7 @@ def _nameless(line: str, host: Host) -> str:
 
 
 def _runs(block: Block) -> Iterator[tuple[list[Host], list[str]]]:
-    """Yield the hosts of a block with its first lines, then those of each further run of lines."""
+    """Yield the hosts of a block with its first lines, then hosts and lines of each further run."""
     hosts, run = block.hosts, list[str]()
     for line in block.lines:
         if line.hosts != hosts:
@@ -226,9 +226,9 @@ def shown(some: Iterable[Host], every: Iterable[Host]) -> str:
 
 
 def of_host(text: str, inventory: str, name: str) -> str:
-    """Return what a page has for a host, by its inventory and short name; empty for none.
+    """Return the text of a page for a host, by its inventory and short name; empty for none.
 
-    Lines that differ by nothing but the host are as the first host of the block has them.
+    Lines that differ only by the host are as the first host of the block has them.
     """
     every: dict[str, list[str]] = {}
     result: list[str] = []

@@ -1,7 +1,7 @@
 """Texts of goldens from the changes of a host. Pure.
 
-A host has for each part what `site.yml` sets up there in the order of the run, then the text of
-each file.
+For each part, a host has the set-up by `site.yml` in the order of the run, then the text of each
+file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNTOLD: Final = frozenset(
         "validate",
     }
 )
-"""Arguments that say how a module works, and not what is on the host then."""
+"""Arguments about the way a module works, which do not change the result on the host."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -57,7 +57,7 @@ def masked(text: str, secrets: Mapping[str, str]) -> str:
 
 
 def _told(change: Change) -> str:
-    """Return what a module sets up, in a line for the short ones."""
+    """Describe the result of a module, on a single line if it is short."""
     module = change.module.rpartition(".")[2]
     # Nothing but data of YAML: Ansible's own types carry tags.
     told = {k: v for k, v in change.arguments.items() if k not in UNTOLD and v is not None}
@@ -100,16 +100,16 @@ def _file(change: Change, cleaned: Callable[[str], str]) -> Text:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_text(key): _plain(one) for key, one in value.items()}
+        return {_text(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if value is None or isinstance(value, bool):
         return value
     return int(value) if isinstance(value, int) else _text(value)
 
 
 def _text(value: Any) -> str:
-    """Return a str, not the subclass of str by which Ansible remembers where a text came from."""
+    """Return a plain str: Ansible's subclass of str has the origin of a text."""
     return "".join(str(value))
 
 
@@ -129,7 +129,7 @@ def texts(
     for host, changes in hosts.items():
         for part in dict.fromkeys(change.part for change in changes):
             own = [change for change in changes if change.part == part]
-            told = [Text(cleaned(_told(one))) for one in own if one.content is None]
-            files = [_file(one, cleaned) for one in own if one.content is not None]
+            told = [Text(cleaned(_told(change))) for change in own if change.content is None]
+            files = [_file(change, cleaned) for change in own if change.content is not None]
             result.setdefault(part, {})[host] = [*told, *files]
     return result

@@ -1,7 +1,7 @@
-"""Results of modules, as a task registers them on a host that has nothing yet but the facts below.
+"""Results of modules, as a task registers them on a new host with the facts below.
 
-A task that is new and needs more of a result than is here fails to render, with the name of what is
-missing: add it.
+A new task that needs more of a result than is here fails to render, and the error names the missing
+key: add it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FACTS: Final = {"processor_vcpus": 4, "memtotal_mb": 8192, "tcp_listen": [], "ud
 CHECKSUM: Final = "0" * 64
 
 RELEASE: Final = "0.0.0-000000000000"
-"""The release of the inventories, which is the current one of every host."""
+"""The release of the inventories, which is the current release of every host."""
 
 
 def _base64(text: str) -> str:
@@ -90,10 +90,10 @@ READ_ONLY: Final = frozenset(
 ACTIONS: Final = frozenset(
     f"ansible.builtin.{name}" for name in ("command", "raw", "script", "shell")
 )
-"""Modules that run a command: what it leaves is no text of this repository."""
+"""Modules that run a command, whose effects are not in this repository."""
 
 
 def result_of(module: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of one call."""
+    """Return the result of a call."""
     own = RESULTS[module](args) if module in RESULTS else {}
     return {"changed": False, "failed": False, **own}

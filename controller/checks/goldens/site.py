@@ -1,7 +1,7 @@
 """Evaluates `ansible/site.yml` for each host of an inventory, with no host and no connection.
 
 Conditions, loops, arguments and templates are evaluated by Ansible's own templar, with the
-variables that a run has. Results of modules and facts are those of `results`.
+variables that a run has. Results of modules and facts come from `results`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Change:
 
 @dataclass
 class Site:
-    """An inventory, and what a run of `site.yml` would do to its hosts."""
+    """An inventory, and the changes that a run of `site.yml` would make to its hosts."""
 
     inventory: Path
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Site:
         self.loader = DataLoader()
         self.hosts = InventoryManager(self.loader, sources=[str(self.inventory)])
         self.variables = VariableManager(self.loader, self.hosts)
-        # It makes itself known to the manager, for variables of other hosts.
+        # It registers itself with the manager, for variables of other hosts.
         HostVars(self.hosts, self.variables, self.loader)
         for name, value in self.extra.items():
             self.variables.extra_vars[name] = value
@@ -81,7 +81,7 @@ class Site:
         return str(Templar(self.loader, known).template(known.get("base_address", host)))
 
     def changes(self) -> dict[str, list[Change]]:
-        """Return the changes to each host in their order; RenderError if one cannot be known."""
+        """Return the changes to each host in their order; RenderError if a change is not known."""
         self.loader.set_basedir(str(SITE.parent))
         found: dict[str, list[Change]] = {host.name: [] for host in self.hosts.get_hosts()}
         book = Playbook.load(str(SITE), variable_manager=self.variables, loader=self.loader)
@@ -126,7 +126,7 @@ class Site:
             path = Path(task._role._role_path) / "tasks" / named
             parent = task.copy(exclude_parent=True)
             parent._parent = task._parent
-            # Files that the included one imports are looked for beside it.
+            # Files that the included file imports are looked for in its folder.
             parent.args = {**task.args, "_raw_params": named}
             blocks = load_list_of_blocks(
                 self.loader.load_from_file(str(path), trusted_as_template=True),
@@ -199,7 +199,7 @@ class Site:
         registered: list[dict[str, Any]],
         item: str,
     ) -> list[Change]:
-        # What is delegated changes the controller, or reads another host.
+        # A delegated task changes the controller, or reads another host.
         reads = module in results.READ_ONLY or task.delegate_to is not None
         if reads and module not in results.RESULTS and module != "ansible.builtin.set_fact":
             registered.append(results.result_of(module, {}))
@@ -235,4 +235,4 @@ class Site:
             trust_as_template(text), escape_backslashes=False, overrides=overrides
         )
         paths = [path, *(folder / name for name in INCLUDED.findall(text))]
-        return str(rendered or ""), tuple(str(one.relative_to(ROOT)) for one in paths)
+        return str(rendered or ""), tuple(str(included.relative_to(ROOT)) for included in paths)

@@ -1,8 +1,8 @@
-"""Mutation test: change decisions of the product one at a time, and name those no test notices.
+"""Mutation test: change single decisions of the product, and list changes that no test notices.
 
-A mutant is killed if one of the unit tests that depend on its file fails. A survivor is printed as
-FILE:LINE before -> after, "not run" if no unit test comes to the place. Kill it with a test, or
-explain it in controller/checks/mutants/explained.toml.
+A mutant is killed if a unit test that depends on its file fails. A survivor is printed as FILE:LINE
+before -> after, "not run" if no unit test comes to the place. Kill it with a test, or explain it in
+controller/checks/mutants/explained.toml.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def chosen(
     """Return the mutants of a command line; `again` are the places for --again."""
     packages = [
         [
-            one
-            for one in choosing.all_of(sources, folder)
-            if is_wanted(one, options.only) and (not options.again or one.place in again)
+            mutant
+            for mutant in choosing.all_of(sources, folder)
+            if is_wanted(mutant, options.only) and (not options.again or mutant.place in again)
         ]
         for name, folder in choosing.FOLDERS.items()
         if name in (options.package or choosing.FOLDERS)
@@ -125,7 +125,7 @@ def chosen(
 
 
 def is_wanted(mutant: Mutant, only: Sequence[str] | None) -> bool:
-    """Whether a mutant is at one of the places FILE or FILE:LINE."""
+    """Whether a mutant is at a wanted place, FILE or FILE:LINE."""
     places = (mutant.file, f"{mutant.file}:{mutant.mutation.line}")
     return not only or any(place in only for place in places)
 
@@ -139,7 +139,8 @@ def outside(names: Iterable[str], words: Sequence[str]) -> int:
         own = [sys.executable, "-m", "controller.checks.mutants", *words]
         command = sandbox.command(folder, RESULTS.parent, own, root=os.geteuid() == 0)
         env = {**os.environ, sandbox.INSIDE: made, "PYTHONPATH": str(ROOT)}
-        # Those inside end with this process (unshare --kill-child), and the copy is removed.
+        # The processes inside end with this process (unshare --kill-child), and the copy is
+        # removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
@@ -155,7 +156,7 @@ def try_all(
     folder: Path,
 ) -> int:
     """Try mutants inside the sandbox, print progress and survivors; return the exit code."""
-    # It loads pytest, which the process outside has no use for.
+    # It loads pytest, which the process outside does not need.
     from controller.checks.mutants import trying
 
     if not sandbox.is_shut([ROOT, Path("/"), Path.home()]):
@@ -185,13 +186,15 @@ def try_all(
             f"{number}/{len(mutants)} {outcomes[mutant]:<8} {mutant}  {seconds:.1f} s", flush=True
         )
     if tests.left_out:
-        print("Left out, for they fail without a mutation:", *sorted(tests.left_out), sep="\n  ")
+        print(
+            "Left out, because they fail without a mutation:", *sorted(tests.left_out), sep="\n  "
+        )
     return summary(outcomes, explained.read(explained.FILE.read_text("utf-8")))
 
 
 def results(file: Path) -> dict[str, str]:
     """Return the outcomes of earlier runs, by key."""
-    return {one["key"]: one["outcome"] for one in _noted(file)}
+    return {noted["key"]: noted["outcome"] for noted in _noted(file)}
 
 
 def _noted(file: Path) -> list[dict[str, str]]:
@@ -201,8 +204,8 @@ def _noted(file: Path) -> list[dict[str, str]]:
 
 
 def alive(file: Path) -> set[str]:
-    """Return the places of the mutants that were not killed when they were tried last."""
-    last = {one["place"]: one["outcome"] for one in _noted(file)}
+    """Return the places of the mutants that were not killed when they were last tried."""
+    last = {noted["place"]: noted["outcome"] for noted in _noted(file)}
     return {place for place, outcome in last.items() if outcome != "killed"}
 
 
@@ -215,16 +218,19 @@ def note(file: Path, key: str, mutant: Mutant, outcome: str) -> None:
 
 def summary(outcomes: Mapping[Mutant, str], entries: Sequence[Entry]) -> int:
     """Print the survivors and the figures; return the exit code."""
-    alive = {one: outcome for one, outcome in outcomes.items() if outcome != "killed"}
-    reasons = {one: explained.reason(entries, one) for one in alive}
-    for one, reason in reasons.items():
+    alive = {mutant: outcome for mutant, outcome in outcomes.items() if outcome != "killed"}
+    reasons = {mutant: explained.reason(entries, mutant) for mutant in alive}
+    for mutant, reason in reasons.items():
         if reason:
-            print(f"explained: {one}: {reason}")
-    left = [one for one in alive if not reasons[one]]
+            print(f"explained: {mutant}: {reason}")
+    left = [mutant for mutant in alive if not reasons[mutant]]
     if left:
         print("\nSurvivors that nothing explains:")
         print(
-            *(f"  {one}" + (", not run" if alive[one] == "not run" else "") for one in left),
+            *(
+                f"  {mutant}" + (", not run" if alive[mutant] == "not run" else "")
+                for mutant in left
+            ),
             sep="\n",
         )
     counts = Counter(outcomes.values())

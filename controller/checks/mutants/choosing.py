@@ -27,12 +27,12 @@ FOLDERS: Final = {
 """The packages whose decisions are mutated, by the names that --package takes."""
 
 OF_TOOLS: Final = re.compile(r"testing/unit/(?:checks|support|tests)/test_\w+\.py")
-"""Tests that read the product as text: an explained mutant, for one, is missing in its list."""
+"""Tests that read the product as text: an explained mutant, for example, is missing in its list."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file with one mutation."""
+    """A file with a mutation."""
 
     file: str
     mutation: Mutation
@@ -43,8 +43,8 @@ class Mutant:
         return f"{self.file} {self.mutation.scope} {self.mutation.change}"
 
     def __str__(self) -> str:
-        one = self.mutation
-        return f"{self.file}:{one.line} {one.change}  (in {one.scope})"
+        mutation = self.mutation
+        return f"{self.file}:{mutation.line} {mutation.change}  (in {mutation.scope})"
 
 
 def all_of(sources: Mapping[str, str], folder: str) -> list[Mutant]:
@@ -60,14 +60,14 @@ def all_of(sources: Mapping[str, str], folder: str) -> list[Mutant]:
 def sample(packages: Iterable[Sequence[Mutant]], number: int, seed: int) -> list[Mutant]:
     """Choose as many mutants of each package, the same for the same seed; 0 chooses all.
 
-    A larger sample begins with the smaller one.
+    A larger sample begins with the smaller sample.
     """
     # `random` is seeded to repeat a run; nothing is secret here.
     shuffled = [
         random.Random(f"{seed} {index}").sample(mutants, len(mutants))
         for index, mutants in enumerate(packages)
     ]
-    turns = [one for one in chain.from_iterable(zip_longest(*shuffled)) if one is not None]
+    turns = [mutant for mutant in chain.from_iterable(zip_longest(*shuffled)) if mutant is not None]
     return turns[:number] if number else turns
 
 
@@ -79,7 +79,7 @@ def tests_of(
 ) -> list[str]:
     """Return the files of tests that depend on a file, at most `most` of a tier, nearest first.
 
-    Stories (.t) are none of them: pytest does not run them.
+    Stories (.t) are left out: pytest does not run them.
     """
     far = distances(file, graph)
     chosen: list[str] = []
@@ -104,7 +104,8 @@ def distances(file: str, graph: Mapping[str, frozenset[str]]) -> dict[str, int]:
 
 def key(mutant: Mutant, sources: Mapping[str, str], tests: Iterable[str]) -> str:
     """Return the name of a result: it changes with the mutated file and with the tests."""
-    one = mutant.mutation
-    parts = [mutant.file, str(one.start), str(one.end), one.text, sources[mutant.file]]
+    mutation = mutant.mutation
+    parts = [mutant.file, str(mutation.start), str(mutation.end), mutation.text]
+    parts.append(sources[mutant.file])
     parts += [f"{name}\n{sources[name]}" for name in sorted(tests)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]

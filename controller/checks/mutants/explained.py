@@ -1,4 +1,4 @@
-"""Survivors that stay, each with a reason: explained.toml beside this file.
+"""Survivors that stay, each with a reason: explained.toml in this folder.
 
 [[explained]]
 file = "hgfleet/backup/restic/prune.py"
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 FILE: Final = Path(__file__).with_name("explained.toml")
 SHORTEST_REASON: Final = 20
-"""Characters; "equivalent" alone explains nothing."""
+"""Characters; just "equivalent" explains nothing."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The reason for the survivors of a file, of a function or of one change."""
+    """The reason for the survivors of a file, of a function or of a change."""
 
     file: str
     reason: str
@@ -57,7 +57,7 @@ def reason(entries: Sequence[Entry], mutant: Mutant) -> str:
 
 
 def problems(entries: Sequence[Entry], sources: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the list: an entry that explains nothing, or gives no reason."""
+    """Return the problems of the list: an entry that explains nothing, or gives no reason."""
     found = []
     for entry in entries:
         named = " ".join(word for word in (entry.file, entry.scope, entry.change) if word)

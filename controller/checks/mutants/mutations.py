@@ -13,7 +13,7 @@
 | option of a command | `["x", "--a=b"]` | `["x"]` |
 | choice | `min(a, b)` | `max(a, b)` |
 
-Assertions, annotations, `if TYPE_CHECKING` and f-strings are left alone.
+Assertions, annotations, `if TYPE_CHECKING` and f-strings are not changed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ CONTRARY: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.GtE: ast.Lt,
 }
 CLOCK: Final = re.compile(r"\btime\.|monotonic|deadline|\bnow\b")
-"""Comparisons of times, which are never equal: the other order is taken for them."""
+"""Comparisons of times, which are never equal: the operator is reversed instead."""
 
 TUNED: Final = re.compile(r"_(?:SECONDS|S|BYTES)$")
-"""Names of tuned constants; a value close by is as right."""
+"""Names of tuned constants, for which a similar value is as good."""
 
 NORMAL_FORMS: Final = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip"})
 CHOICES: Final = {"min": "max", "max": "min"}
 MODULE: Final = "module"
-"""The scope of what is in no function and no class."""
+"""The scope of code outside of functions and classes."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Mutation:
     start: int
     end: int
     text: str
-    """The text that replaces what is between start and end."""
+    """The text that replaces the source between start and end."""
 
     @property
     def change(self) -> str:
-        """Render the change for a person, in one line."""
+        """Render the change for a person, on a single line."""
         return f"{self.before} -> {self.after}"
 
 
@@ -92,7 +92,7 @@ def mutations(source: str) -> list[Mutation]:
         )
         for scope, node, before, after, text in _all(ast.parse(source))
     ]
-    return sorted(set(found), key=lambda one: (one.start, one.end, one.after))
+    return sorted(set(found), key=lambda each: (each.start, each.end, each.after))
 
 
 def apply(source: str, mutation: Mutation) -> str:
@@ -101,7 +101,7 @@ def apply(source: str, mutation: Mutation) -> str:
 
 
 def witness(source: str, mutation: Mutation, mark: str) -> str:
-    """Return the source text that makes a file where it comes to the place of a mutation."""
+    """Return the source text that creates a file when it reaches the place of a mutation."""
     touch = f"__import__('pathlib').Path({mark!r}).touch()"
     text = source[mutation.start : mutation.end]
     is_statement = not mutation.text.startswith("(")
@@ -157,7 +157,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            # Python 3.11 has no places of what is in an f-string.
+            # Python 3.11 has no positions inside an f-string.
             if isinstance(child, ast.AST) and not isinstance(child, ast.Assert | ast.JoinedStr):
                 yield child
 

@@ -1,8 +1,8 @@
 """The unit tests of a mutant, in a fork of this process, which has pytest loaded.
 
-The fork has modules of the copy alone: those of the checkout, which this process runs from, are
-forgotten. Compiled files are written without a mutation only; the mutated file has a time of its
-own, so that Python takes no compiled file for it.
+The fork has only modules of the copy: modules of the checkout, which this process runs from, are
+removed. Compiled files are written only without a mutation; the mutated file has a time of its own,
+so that Python uses no compiled file for it.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class ControlError(Exception):
 
 @dataclass(eq=False)
 class Seen:
-    """What pytest reported: the seconds of each file of tests, and the files that failed."""
+    """The report of pytest: the seconds of each file of tests, and the files that failed."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a phase of a test."""
+        """Record a phase of a test."""
         file = report.nodeid.partition("::")[0]
         self.seconds[file] = self.seconds.get(file, 0.0) + report.duration
         if report.failed:
             self.failed.add(file)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot be imported."""
+        """Record a file that cannot be imported."""
         if report.failed:
             self.failed.add(report.nodeid)
 
@@ -80,10 +80,10 @@ class Tests:
         self.seconds: dict[str, float] = {}
         """Files of tests that pass without a mutation."""
         self.left_out: set[str] = set()
-        """Files of tests that fail without one."""
+        """Files of tests that fail without a mutation."""
 
     def learn(self, files: Sequence[str]) -> None:
-        """Run files of tests without a mutation, those that were not run yet.
+        """Run the files of tests that were not run yet, without a mutation.
 
         Raises ControlError if pytest itself fails.
         """
@@ -113,7 +113,7 @@ class Tests:
         if is_killed:
             if self._run(sorted(failed) or able, limit) in PASSED:
                 return KILLED
-            # The test fails without the mutation as well, now and then, or the machine is busy.
+            # The test sometimes fails without the mutation as well, or the machine is busy.
             self.left_out |= failed
             self.seconds = {
                 file: 2 * seconds + 1
@@ -147,7 +147,7 @@ class Tests:
         return Seen(found["seconds"], set(found["failed"]))
 
     def _run(self, words: Sequence[str], seconds: float, *, compile_files: bool = False) -> int:
-        """Run pytest in a fork; return its exit code, that of a signal after the time limit."""
+        """Run pytest in a fork; return its exit code (after the time limit: of a signal)."""
         self.report.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
@@ -193,7 +193,7 @@ class Tests:
         os._exit(code)
 
     def _forget_the_checkout(self) -> None:
-        # First all places: a folder without __init__.py asks the one above it for its own.
+        # First all places: a folder without __init__.py asks its parent for its place.
         places = {name: _place_of(module) for name, module in list(sys.modules.items())}
         for name, place in places.items():
             inside = place.startswith(f"{self.checkout}/") and "/.venv/" not in place
@@ -204,7 +204,7 @@ class Tests:
 
 
 def _place_of(module: object) -> str:
-    """Return the folder of a package, the file of a module, "" for one without either."""
+    """Return the folder of a package, the file of a module, "" if it has neither."""
     file = getattr(module, "__file__", None) or ""
     return str(next(iter(getattr(module, "__path__", [])), file))
 

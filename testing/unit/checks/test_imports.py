@@ -97,7 +97,7 @@ def test_circles_within_a_package_are_found(tmp_path: Path) -> None:
 
 def test_a_loose_module_and_an_unknown_package_are_found(tmp_path: Path) -> None:
     found = imports.problems(package(tmp_path, hgfleet__keys="", hgfleet__other__x=""))
-    assert any("keys.py:1: a module beside the packages" in line for line in found)
+    assert any("keys.py:1: a module outside of the packages" in line for line in found)
     assert any("the package other has no place" in line for line in found)
 
 

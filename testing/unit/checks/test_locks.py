@@ -38,8 +38,8 @@ def test_locks_that_fit(tmp_path: Path) -> None:
         ("a\nb\n", f"a==1 {H}\n", f"a==1 {H}\n", "requirements.txt: b is required and not locked"),
         ("a<1\n", f"a==1 {H}\n", f"a==1 {H}\n", "a<1 is required, 1 is locked"),
         ("a\n", "a==1\n", f"a==1 {H}\n", "a has no hash"),
-        ("a\n", f"a>=1 {H}\n", f"a==1 {H}\n", "a is not locked to one version"),
-        ("a\n", f"a==1.* {H}\n", f"a==1 {H}\n", "a is not locked to one version"),
+        ("a\n", f"a>=1 {H}\n", f"a==1 {H}\n", "a is not locked to a single version"),
+        ("a\n", f"a==1.* {H}\n", f"a==1 {H}\n", "a is not locked to a single version"),
         ("a\n", f"--index-url https://x.test\na==1 {H}\n", f"a==1 {H}\n", "is an option"),
         ("a\n", f"a==1 {H}\n", f"a==2 {H}\n", "a==1 is required, 2 is locked"),
         (
