@@ -97,7 +97,7 @@ def test_only_proxies_may_have_a_name_in_common(host: str, other: str, is_right:
     said = refused(templar(host, other=other))
     assert (said == "") == is_right, said
     if not is_right:
-        assert f"also those of {other}" in said
+        assert f"also in acme_names of {other}" in said
 
 
 @pytest.mark.parametrize(

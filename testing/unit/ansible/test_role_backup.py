@@ -72,8 +72,8 @@ def test_the_host_that_prunes_needs_its_key_alone() -> None:
     [
         ("backup_ssh_key", "", "backup_ssh_key must be a private key"),
         ("backup_ssh_key", HOST_KEY, "backup_ssh_key must be a private key"),
-        ("backup_ssh_key", private_key("dHdv"), "backup_ssh_key is also that of hg2"),
-        ("backup_prune_ssh_key", private_key("b25l"), "are one key"),
+        ("backup_ssh_key", private_key("dHdv"), "backup_ssh_key is also the key of hg2"),
+        ("backup_prune_ssh_key", private_key("b25l"), "are the same key"),
         ("backup_ssh_host_keys", [], "expected the public host keys"),
         ("backup_ssh_host_keys", ["store ssh-ed25519 AAAA"], "expected the public host keys"),
         ("backup_ssh_host_keys", [f"{HOST_KEY}\n* ssh-rsa AAAA"], "expected the public host keys"),

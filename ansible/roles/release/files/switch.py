@@ -1,9 +1,9 @@
-"""Make a release the current one, together with the settings that were made for it.
+"""Make a release current, together with the settings that were made for it.
 
     switch.py VERSION [FILE...]
 
 The symlink `current` moves, and each FILE is replaced by FILE.next where that exists. SSH sessions
-that begin meanwhile wait, and those that are starting have read everything before
+that begin during the change wait, and sessions that are starting have read everything before
 (`hgfleet/hg/sessions/session_start.py`). Kernel locks hold them, so the hold ends with this
 process. Prints for how long sessions were held (seconds). It runs before any release is there, and
 so uses nothing but Python's own modules.
