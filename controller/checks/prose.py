@@ -70,7 +70,6 @@ HABITS: Final = {
 """The bars are the rates of trio, borg, Mercurial and structlog, with room to spare (measured)."""
 
 STILL_TO_COME: Final = {
-    ".": "one 10.7, that of 1.1, beside 1.1",
     ".config": "one 13.3",
     "ansible/inventories": "one 9.2, alone 1.5, beside 0.9",
     "ansible/playbooks": "one 13.2, that of 2.0, alone 2.4, beside 1.7, meanwhile 0.7",
