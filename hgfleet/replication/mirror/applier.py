@@ -148,9 +148,9 @@ class Applier:
         except ValueError as error:
             self._say("confirmation-unreadable", reason=error)
             return
-        if found.boot == self._boot and found.sent <= time.time():
-            self._extend(found.sent)
-            for identity, number, hash_ in found.pushes():
+        if confirmed.boot == self._boot and confirmed.sent <= time.time():
+            self._extend(confirmed.sent)
+            for identity, number, hash_ in confirmed.pushes():
                 self._scheduler.announce(identity, number, time.monotonic(), hash_=hash_)
             self._poke.set()
             self._write()

@@ -86,15 +86,15 @@ class DocumentSync:
                 # The list may be older than the tokens.
                 done += self.first(name) if name == documents.TOKENS else self._delete(name)
         away: dict[str, str] = {}
-        for one in plan.fetch:
+        for document in plan.fetch:
             try:
                 self._bring(document)
                 done += 1
             except RefusedError:
                 continue
             except (HgfleetError, OSError) as error:
-                away[one.name] = str(error)
-                self._say(f"document {one.name}: {error}")
+                away[document.name] = str(error)
+                self._say(f"document {document.name}: {error}")
         self._away = away
         if not away:
             self._brought = (stamp, self._files.stamp())

@@ -111,12 +111,12 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
         for name, reason in sorted((refused if isinstance(refused, dict) else {}).items())
     ]
     away = state.get("away")
-    found += [
+    texts += [
         f"{name}: not brought: {reason}"
         for name, reason in sorted((away if isinstance(away, dict) else {}).items())
     ]
-    found += _of_broker(state)
-    found += [
+    texts += _of_broker(state)
+    texts += [
         f"{path}: set aside: {reason}"
         for path, reason in sorted(state_file.named(state, "aside").values())
     ]
@@ -142,8 +142,8 @@ def sentences(state: Mapping[str, Any], now: float) -> tuple[list[str], dict[str
     if state.get("role") == "mirror":
         told |= {"source", "broker"}
         servers = {name: state.get(name) for name in ("source", "broker")}
-        found += [f"the {name} is away: {problem}" for name, problem in servers.items() if problem]
-    return found, {name: value for name, value in state.items() if name not in told}
+        texts += [f"the {name} is away: {problem}" for name, problem in servers.items() if problem]
+    return texts, {name: value for name, value in state.items() if name not in told}
 
 
 def is_well(state: Mapping[str, Any], now: float) -> bool:
