@@ -148,7 +148,7 @@ def check_free_space(path: Path, needed: int = NEEDED_FREE_BYTES) -> None:
             f"{path} has {free / 1024**3:.1f} GiB free; {needed / 1024**3:.1f} GiB are needed.",
             "Free some space on that disk. ./cluster down removes the containers of the cluster and"
             " what was pushed into them; docker system df shows what Docker has: remove only images"
-            " and volumes that nobody needs, by their names.",
+            " and volumes that no program needs, by their names.",
         )
 
 

@@ -9,7 +9,7 @@ argument. It prints a line of JSON, and it uses nothing but Python's own modules
 | `renew` | extend the lease, unless this run has lost the lock |
 | `end` | log the end, and give the lock back if this host has it |
 | `show` | print the lock and the end of the log |
-| `enter` | on a host to change: refuse a run whose lock is older than that of another run here |
+| `enter` | on a host to change: refuse a run with an older lock than another run had |
 | `drain` | on a host to change: extend the drain of this run |
 
 A lock is a lease: the run renews it for as long as it lives, so a killed controller blocks the
@@ -93,7 +93,7 @@ def act(folder: Path, asked: Mapping[str, Any], now: float) -> dict[str, Any]:
         seconds = float(asked.get("seconds", LEASE_SECONDS))
         taken = now
         if held is not None:
-            # Later than that of the run before, also after the clock was set back.
+            # Later than the lock of the run before, also after the clock was set back.
             is_own = held["id"] == asked["id"]
             taken = held["taken"] if is_own else max(now, held["taken"] + 0.001)
         lock |= {"taken": taken, "seconds": seconds, "expires": now + seconds}

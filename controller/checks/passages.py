@@ -20,14 +20,10 @@ _MESSAGE = re.compile(r"(?:[A-Za-z',;:()-]+ ){3}[A-Za-z]")
 
 @dataclass(frozen=True)
 class Passage:
-    """A docstring, a comment, a message or a line of documentation, with its first line's number.
-
-    `is_message` is set for text that a person reads without opening the source: an error, a `.t`.
-    """
+    """A docstring, a comment, a message or a line of a document, and its first line's number."""
 
     line: int
     text: str
-    is_message: bool = False
 
 
 def passages_of_python(source: str, *, messages: bool = True) -> Iterator[Passage]:
@@ -49,10 +45,9 @@ def passages_of_python(source: str, *, messages: bool = True) -> Iterator[Passag
             text = node.value
         else:
             continue
-        if id(node) in statements:
+        is_message = messages and id(node) not in inside and _MESSAGE.search(text)
+        if id(node) in statements or is_message:
             yield Passage(node.lineno, text)
-        elif messages and id(node) not in inside and _MESSAGE.search(text):
-            yield Passage(node.lineno, text, is_message=True)
     yield from _comments_of_python(source)
 
 
@@ -88,7 +83,7 @@ def passages_of_story(text: str) -> Iterator[Passage]:
     """Yield the prose of a `.t` file: every line that is neither a command nor its output."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.startswith("  "):
-            yield Passage(number, line, is_message=True)
+            yield Passage(number, line)
 
 
 def passages_of_comments(text: str) -> Iterator[Passage]:

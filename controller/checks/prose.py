@@ -9,8 +9,7 @@ of a noun (`what is lacking`, `the one that`, `those of`), an adverb that Englis
 (`spoilt` for `corrupt`). Text between backticks is code and does not count.
 
 A banned word is always a finding. Every habit of `HABITS` has a bar per 1,000 words, which each
-folder meets. The folders of `STILL_TO_COME` are not rewritten yet: their figures may fall and may
-not rise, and a folder that meets the bars leaves the list.
+folder meets.
 
 `--worst` prints the figures of every folder that misses a bar, and below them each place to
 rewrite; `--worst FOLDER` does so for a single folder. `--list` prints each "what" with its place.
@@ -19,7 +18,6 @@ rewrite; `--worst FOLDER` does so for a single folder. `--list` prints each "wha
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import subprocess
 import sys
@@ -36,7 +34,7 @@ from controller.checks.passages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from controller.checks.passages import Passage
 
@@ -68,25 +66,6 @@ HABITS: Final = {
     "meanwhile": Habit(re.compile(r"\bmeanwhile\b", re.IGNORECASE), 0.1, "since then, until then"),
 }
 """The bars are the rates of trio, borg, Mercurial and structlog, with room to spare (measured)."""
-
-STILL_TO_COME: Final = {
-    ".config": "one 13.3",
-    "ansible/inventories": "one 9.2, alone 1.5, beside 0.9",
-    "ansible/playbooks": "one 13.2, that of 2.0, alone 2.4, beside 1.7, meanwhile 0.7",
-    "ansible/roles": "one 10.4, that of 1.5, alone 1.7, beside 0.9, anew 0.2, meanwhile 0.5",
-    "controller/deploy": "alone 0.4",
-    "docs": "one 10.5, that of 1.5, alone 1.9, beside 0.7, anew 0.6, meanwhile 0.3",
-    "docs/runbooks": "one 8.2, that of 1.1, alone 1.0, beside 0.7, anew 1.7, meanwhile 0.6",
-    "hgfleet/bundles": "one 11.4, that of 1.6, alone 0.5, beside 0.9, anew 0.7, meanwhile 0.4",
-    "hgfleet/web": "one 11.8, that of 1.6, alone 0.8, beside 0.3, anew 0.2, meanwhile 0.3",
-    "testing/bench": "one 12.4, that of 2.1, alone 1.3, beside 0.6, anew 0.2, meanwhile 0.5",
-    "testing/e2e": "one 10.8, that of 1.3, alone 1.1, beside 0.9, anew 0.4, meanwhile 0.9",
-    "testing/faults": "one 8.3, that of 2.2, alone 0.6, beside 0.6, anew 0.6, meanwhile 0.8",
-    "testing/roles": "one 11.2, that of 2.4, alone 2.0, beside 0.8",
-    "testing/rolls": "one 13.1, alone 1.8, beside 1.8",
-    "testing/support": "that of 1.5",
-}
-"""Folders that miss a bar, with the rates that they may not exceed. Lines go, figures fall."""
 
 INSTEAD: Final = {
     "anybody": "the user, the client, anonymous users",
@@ -125,7 +104,6 @@ class Finding:
     line: int
     word: str
     habit: str = ""
-    is_message: bool = False
 
     def __str__(self) -> str:
         """Return the line that is printed."""
@@ -177,7 +155,7 @@ def count(name: str, prose: Iterable[Passage]) -> Counted:
             if word == "what":
                 what.append(Finding(name, line, word))
             elif word in INSTEAD:
-                banned.append(Finding(name, line, word, is_message=passage.is_message))
+                banned.append(Finding(name, line, word))
         for habit, rule in HABITS.items():
             for match in rule.pattern.finditer(plain):
                 line = passage.line + plain.count("\n", 0, match.start())
@@ -210,8 +188,8 @@ def by_folder(counted: Iterable[Counted]) -> dict[str, list[Counted]]:
     return dict(sorted(folders.items()))
 
 
-def excess(files: Sequence[Counted], ceilings: Mapping[str, float]) -> dict[str, float]:
-    """Return the rate of each habit that is above its ceiling, or its bar where it has no ceiling.
+def excess(files: Sequence[Counted]) -> dict[str, float]:
+    """Return the rate of each habit that is above its bar.
 
     A single instance is no habit: it is allowed however small the folder is.
     """
@@ -220,7 +198,7 @@ def excess(files: Sequence[Counted], ceilings: Mapping[str, float]) -> dict[str,
     return {
         habit: 1000 * times[habit] / words
         for habit, rule in HABITS.items()
-        if times[habit] > max(1, ceilings.get(habit, rule.most_per_1000) * words / 1000)
+        if times[habit] > max(1, rule.most_per_1000 * words / 1000)
     }
 
 
@@ -231,17 +209,9 @@ def tracked(top: Path) -> list[Path]:
     return [top / name for name in names if name and (top / name).is_file()]
 
 
-def problems(counted: Sequence[Counted], still_to_come: Container[str] = ()) -> list[str]:
-    """Return the findings: each banned word, and a rate of "what" above the bar.
-
-    Messages of folders that are still to come may keep their words until the folder is rewritten.
-    """
-    lines = [
-        str(finding)
-        for file in counted
-        for finding in file.banned
-        if not (finding.is_message and folder_of(file.path) in still_to_come)
-    ]
+def problems(counted: Sequence[Counted]) -> list[str]:
+    """Return the findings: each banned word, and a rate of "what" above the bar."""
+    lines = [str(finding) for file in counted for finding in file.banned]
     if (seen := rate(counted)) > MOST_WHAT_PER_1000:
         worst = sorted(counted, key=lambda file: -len(file.what))[:5]
         places = ", ".join(f"{file.path} ({len(file.what)})" for file in worst if file.what)
@@ -253,54 +223,27 @@ def problems(counted: Sequence[Counted], still_to_come: Container[str] = ()) -> 
     return lines
 
 
-def folder_problems(
-    counted: Sequence[Counted], still_to_come: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """Return the findings about whole folders: a habit above its bar, a list that can shrink."""
-    lines = []
-    folders = by_folder(counted)
-    for folder, files in folders.items():
-        ceilings = still_to_come.get(folder, {})
-        for habit, seen in excess(files, ceilings).items():
-            most = ceilings.get(habit, HABITS[habit].most_per_1000)
-            lines.append(
-                f"{folder}: '{habit}' stands {seen:.2f} times in 1,000 words, expected at most "
-                f"{most:g}; see the places with --worst {folder}"
-            )
-    for folder in still_to_come:
-        if folder not in folders:
-            lines.append(f"STILL_TO_COME names {folder}, which has no prose; remove the line")
-        elif not excess(folders[folder], {}) and not any(file.banned for file in folders[folder]):
-            lines.append(f"{folder} meets every bar; remove its line from STILL_TO_COME")
-    return lines
-
-
-def ceilings_of(listed: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Return the rates of a list as `STILL_TO_COME`: `one 10.5, that of 1.4` by folder."""
-    return {
-        folder: {
-            habit: float(most)
-            for habit, _space, most in (part.rpartition(" ") for part in text.split(", "))
-        }
-        for folder, text in listed.items()
-    }
+def folder_problems(counted: Sequence[Counted]) -> list[str]:
+    """Return the findings about whole folders: a habit above its bar."""
+    return [
+        f"{folder}: '{habit}' stands {seen:.2f} times in 1,000 words, expected at most "
+        f"{HABITS[habit].most_per_1000:g}; see the places with --worst {folder}"
+        for folder, files in by_folder(counted).items()
+        for habit, seen in excess(files).items()
+    ]
 
 
 def worst(counted: Sequence[Counted], only: str) -> Iterator[str]:
     """Yield the figures of the folders that miss a bar, each followed by its places."""
     for folder, files in by_folder(counted).items():
-        over = excess(files, {})
+        over = excess(files)
         if over and only in {"", folder}:
-            figures = ", ".join(f"{habit} {_ceiling(seen)}" for habit, seen in over.items())
-            yield f'"{folder}": "{figures}",'
+            figures = ", ".join(f"{habit} {seen:.1f}" for habit, seen in over.items())
+            yield f"{folder}: {figures}"
             for file in sorted(files, key=lambda file: -len(file.habits)):
                 for finding in sorted(file.habits, key=lambda finding: finding.line):
                     if finding.habit in over:
                         yield f"    {finding}"
-
-
-def _ceiling(rate: float) -> float:
-    return math.ceil(rate * 10) / 10
 
 
 def _name(path: Path) -> str:
@@ -328,9 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.worst is not None:
         for line in worst(counted, options.worst):
             print(line)
-    lines = problems(counted, STILL_TO_COME)
+    lines = problems(counted)
     if not options.paths:
-        lines += folder_problems(counted, ceilings_of(STILL_TO_COME))
+        lines += folder_problems(counted)
     for line in lines:
         print(line, file=sys.stderr)
     times = Counter(finding.habit for file in counted for finding in file.habits)

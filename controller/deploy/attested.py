@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--attestation",
         metavar="FILE",
         type=Path,
-        help="the attestation of a ./run-tests elsewhere, its signature FILE.sig beside it",
+        help="the attestation of a ./run-tests elsewhere, its signature in FILE.sig",
     )
     group.add_argument(
         "--untested",

@@ -24,7 +24,7 @@ These are a push on its way to a mirror, and a machine too busy to answer in tim
 """
 
 BEHIND = "/healthz says 503"
-"""Only the mirror catches up: each proxy leaves such a host alone until it has."""
+"""Only the mirror catches up: each proxy sends no request to such a host until it has."""
 
 PASSING = (BEHIND, "wrong data: ", "does not answer: ")
 

@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="VARS",
-        help="variables for this run alone, as ansible-playbook takes them; may be repeated",
+        help="variables for this run only, as ansible-playbook takes them; may be repeated",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show every task")
     action = parser.add_mutually_exclusive_group()
@@ -185,8 +185,8 @@ def _alone(site: Site) -> Iterator[None]:
     with (folder / f"{site.path.parent.name}.lock").open("a+") as lock:
         if not processes.locked(lock):
             raise DeployError(
-                f"Another ./deploy of this checkout is at work on {site.said}, or Ansible of one"
-                " that was killed has not ended.",
+                f"Another ./deploy of this checkout is at work on {site.said}, or Ansible of a"
+                " killed ./deploy has not ended.",
                 "Wait until it is done, then try again.",
             )
         with processes.kept_by_children(lock.fileno()):

@@ -88,9 +88,9 @@ def kept_by_children(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the first SIGTERM or SIGHUP; further ones change nothing.
+    """Raise KeyboardInterrupt at the first SIGTERM or SIGHUP; further signals change nothing.
 
-    A second one would break off the request that gives the lock of the site back.
+    A second interrupt would break off the request that gives the lock of the site back.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -83,8 +83,8 @@ class Built:
 class Site:
     """An inventory as Ansible sees it; `said` is how the person named it.
 
-    `hosts` are those of this run (--limit), `everything` all hosts; both with their groups.
-    `variables` has those of each host as the inventory has them, templates not filled in; `listing`
+    `hosts` are the hosts of this run (--limit), `everything` all hosts; both with their groups.
+    `variables` has the variables of each host, with templates not filled in; `listing`
     is all that ansible-inventory says. `seen` is the fingerprint of the inventory (`trees`) from
     before it was read. `copy` are the copies of tree and inventory that Ansible
     runs, None for this checkout and the inventory as they are.
@@ -122,7 +122,7 @@ class Site:
         return env
 
     def named(self, text: str) -> str:
-        """Return a text with the inventory's own files in the place of those of the copy."""
+        """Return a text with the inventory's own files in the place of its copy's files."""
         if self.copy is None:
             return text
         return text.replace(str(self.copy.inventory.parent), str(self.path.parent))
@@ -324,9 +324,9 @@ def site_playbook(
     """Run site.yml on these hosts, showing the changes; return the recap, the exit code, the log.
 
     The recap leaves out localhost, where nothing but checks runs. `kept` is an earlier tree and
-    inventory, None for those of this run. `tags` are the parts to run, all if there are none, but
-    for the `skipped` ones; `variables` are those of internal/record.yml. A run beside another
-    shows nothing, and writes to `aside` what it would show.
+    inventory, None for the tree of this run. `tags` are the parts to run, all if there are none,
+    without the `skipped` parts; `variables` are for internal/record.yml. A run at the same time as
+    another shows nothing, and writes to `aside` what it would show.
     """
     # The registries are checked before a plan (survey.py), which so needs nothing of localhost.
     limit = ",".join(hosts) if check else decide.limit_to(hosts)

@@ -9,7 +9,7 @@ A run copies this checkout and the inventory before its plan. The gate, the plan
 use the copies, so a `git pull` or an editor at work in between changes nothing. The HASH of a tree
 is the beginning of git's hash, which the gate compares with the attestation.
 
-A rollback runs the old tree on the old inventory. An inventory may name files beside its folder:
+A rollback runs the old tree on the old inventory. An inventory may name files next to its folder:
 the folders above it, three levels, have links to what is there now. The folder of the CA is a link
 too: a run writes to it, and the CA of now is the right one for a rollback.
 """
@@ -51,7 +51,7 @@ KEPT = 20
 """Trees and inventories that stay, besides those that a host names."""
 
 KEPT_PROGRAMS = 3
-"""Some 50 MB each, beside those that a host names."""
+"""Some 50 MB each, besides the programs that a host names."""
 
 LEVELS = 3
 HOSTS = ".hosts"
@@ -157,7 +157,7 @@ def find(way: Way | Later, folder: Path = CACHE / "deploy") -> Kept | None:
             raise DeployError(
                 f"The tree and inventory of {way.said} are not on this controller ({path}).",
                 "Roll back from the controller that deployed them, or name the release:"
-                " ./deploy INVENTORY --rollback VERSION changes the release alone.",
+                " ./deploy INVENTORY --rollback VERSION changes only the release.",
             )
     return kept
 
@@ -184,7 +184,7 @@ def find_program(checksum: str, folder: Path = CACHE / "deploy") -> Path:
             f"The object store's program of then, versitygw {checksum[:NAME_LENGTH]}, is not on"
             f" this controller ({place}).",
             "Roll back from the controller that deployed it, or name the release: ./deploy"
-            " INVENTORY --rollback VERSION changes the release alone.",
+            " INVENTORY --rollback VERSION changes only the release.",
         )
     return place
 
@@ -274,7 +274,7 @@ def _copy_tree(top: Path, place: Path) -> None:
 
 
 def _copy_inventory(inventory: Path, place: Path, outside: Collection[Path]) -> Path:
-    """Copy the folder of an inventory, with links to what is beside it; return the copy."""
+    """Copy the folder of an inventory, with links to its neighbours; return the copy."""
     home = inventory.parent
     names = home.parts[-LEVELS:]
     (place / HOSTS).symlink_to(Path(*names, inventory.name))

@@ -126,36 +126,9 @@ def test_a_folder_has_a_bar_and_a_single_instance_is_no_habit(
         file_with("hgfleet/web/a.py", ones=ones, words=words // 2),
         file_with("hgfleet/web/b.py", ones=0, words=words // 2),
     ]
-    lines = prose.folder_problems(files, {})
+    lines = prose.folder_problems(files)
     assert bool(lines) == is_problem
     assert all(line.startswith("hgfleet/web: 'one'") for line in lines)
-
-
-@pytest.mark.parametrize(("ones", "is_problem"), [(9, False), (10, True)])
-def test_a_folder_still_to_come_may_not_get_worse(ones: int, is_problem: bool) -> None:
-    files = [file_with("hgfleet/web/a.py", ones=ones, words=1000)]
-    lines = prose.folder_problems(files, {"hgfleet/web": {"one": 9.0}})
-    assert bool(lines) == is_problem
-    assert all("expected at most 9; see the places with --worst hgfleet/web" in x for x in lines)
-
-
-def test_a_folder_that_meets_the_bars_leaves_the_list() -> None:
-    files = [file_with("hgfleet/web/a.py", ones=4, words=1000)]
-    still = {"hgfleet/web": {"one": 9.0}, "hgfleet/gone": {"one": 1.0}}
-    assert prose.folder_problems(files, still) == [
-        "hgfleet/web meets every bar; remove its line from STILL_TO_COME",
-        "STILL_TO_COME names hgfleet/gone, which has no prose; remove the line",
-    ]
-
-
-def test_messages_of_a_folder_still_to_come_keep_their_words_until_it_is_rewritten() -> None:
-    message = prose.count("hgfleet/web/a.py", [passages.Passage(1, "nobody", is_message=True)])
-    comment = prose.count("hgfleet/web/a.py", [passages.Passage(1, "nobody")])
-    assert len(prose.problems([message])) == 1
-    assert not prose.problems([message], {"hgfleet/web"})
-    assert len(prose.problems([comment], {"hgfleet/web"})) == 1
-    still = {"hgfleet/web": {"one": 9.0}}
-    assert not prose.folder_problems([message], still)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +145,11 @@ def test_the_folder_of_a_file_is_the_package_or_the_part(path: str, folder: str)
     assert prose.folder_of(path) == folder
 
 
-def test_the_worst_folders_are_printed_as_a_line_of_the_list_and_their_places() -> None:
+def test_the_worst_folders_are_printed_with_their_places() -> None:
     files = [file_with("hgfleet/web/a.py", ones=6, words=100)]
     line, *places = prose.worst(files, "")
-    assert line == '"hgfleet/web": "one 60.0",'
+    assert line == "hgfleet/web: one 60.0"
     assert places == ["    hgfleet/web/a.py:1: 'one'; for example: name the thing again"] * 6
-    assert prose.ceilings_of({"hgfleet/web": "one 60.0, that of 0.5"}) == {
-        "hgfleet/web": {"one": 60.0, "that of": 0.5}
-    }
     assert not list(prose.worst(files, "hgfleet/core"))
 
 
