@@ -96,6 +96,7 @@ def test_every_source_can_be_read(metrics: dict[str, float]) -> None:
     assert set(sources.values()) == {1.0}, sources
 
 
+@pytest.mark.changes
 def test_units_that_run_replaced_files_are_looked_for(host: Host) -> None:
     host.check_output("systemctl start hgfleet-outdated.service")
     state = json.loads(host.check_output("cat /run/hgfleet-outdated/units.json"))

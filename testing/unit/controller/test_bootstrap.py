@@ -159,7 +159,7 @@ def test_no_engine_and_no_right_to_start_one(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(bootstrap.SetupError) as error:
         bootstrap.ensure_engine()
-    assert "No Docker Engine answers, and only root may start one." in str(error.value)
+    assert "No Docker Engine answers, and only root may start it." in str(error.value)
     assert "sudo apt-get install docker.io" in str(error.value)
 
 
