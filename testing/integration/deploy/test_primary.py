@@ -94,7 +94,7 @@ def test_hosts_that_follow_the_primary_change_while_no_ssh_host_tells_the_term(
         "__primary_settings": str(tmp_path / "replication.toml"),
     }
     hosts = inventory(tmp_path, GROUPS, ["hg1"])
-    code, told = play(hosts, "primary.yml", given, "--limit", "hgweb1,proxy1")
+    code, told = play(hosts, "internal/primary.yml", given, "--limit", "hgweb1,proxy1")
     assert (code == 0) is (follows == "hg1"), told
     if follows != "hg1":
         assert "leave out the hosts that do not follow hg1 (hgweb1) with --limit" in told
