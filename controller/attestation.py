@@ -179,8 +179,8 @@ def write(attestation: Attestation, key: str = "") -> Path:
 def signer_of(path: Path, allowed_signers: Path) -> str:
     """Return the name in `allowed_signers` whose key signed an attestation, empty if none did."""
     signature = signature_of(path)
-    found = _keygen("find-principals", "-s", str(signature), "-f", str(allowed_signers))
-    for name in found.splitlines():
+    principals = _keygen("find-principals", "-s", str(signature), "-f", str(allowed_signers))
+    for name in principals.splitlines():
         known = ("-f", str(allowed_signers), "-I", name, "-n", NAMESPACE)
         if _keygen("verify", *known, "-s", str(signature), stdin=path.read_bytes()):
             return name

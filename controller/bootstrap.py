@@ -190,9 +190,9 @@ def find_python() -> str:
         # Not the environment itself, should it be active: it cannot create itself again.
         return getattr(sys, "_base_executable", sys.executable)
     for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1):
-        found = shutil.which(f"python3.{minor}")
-        if found:
-            return found
+        program = shutil.which(f"python3.{minor}")
+        if program:
+            return program
     fail(
         f"Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} to"
         f" {NEWEST_PYTHON[0]}.{NEWEST_PYTHON[1]} is needed; this is {sys.version.split()[0]}.",

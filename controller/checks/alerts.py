@@ -126,10 +126,10 @@ def _read(path: Path) -> Any:
 
 def main() -> int:
     """Print every problem; the exit code is 1 if there is any."""
-    found = list(problems(ROOT, alert_table.provoked(), alert_table.NOT_PROVOKED))
-    for line in found:
+    lines = list(problems(ROOT, alert_table.provoked(), alert_table.NOT_PROVOKED))
+    for line in lines:
         print(line)
-    return int(bool(found))
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

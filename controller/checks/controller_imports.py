@@ -38,22 +38,22 @@ def problems(top: Path) -> list[str]:
         folder, _, inside = module.partition(".")
         if folder == PRODUCT:
             continue
-        found = list(imports(path.read_text("utf-8"), known))
-        graph[module] = {name for _, name in found} - {module}
+        imported = list(imports(path.read_text("utf-8"), known))
+        graph[module] = {name for _, name in imported} - {module}
         if folder == "controller" and inside:
-            result += _of_part(path, inside.partition(".")[0], found)
+            result += _of_part(path, inside.partition(".")[0], imported)
     result += [f"{top}: a circle of imports: {' -> '.join(way)}" for way in circles(graph)]
     return result
 
 
-def _of_part(path: Path, part: str, found: list[tuple[int, str]]) -> list[str]:
+def _of_part(path: Path, part: str, imported: list[tuple[int, str]]) -> list[str]:
     if part not in (*ORDER, APART):
         return [f"{path}:1: the part {part} of controller/ has no place in the order of imports"]
     below = set(ORDER[: ORDER.index(part) + 1]) if part in ORDER else set()
     everything = {PRODUCT, "testing"} if part in OF_EVERYTHING else set()
     may = ", ".join(sorted(below | everything)) or "none of ours"
     result = []
-    for line, name in found:
+    for line, name in imported:
         folder, _, inside = name.partition(".")
         allowed = inside.partition(".")[0] in below if folder == "controller" else False
         if inside and not allowed and folder not in everything:

@@ -51,13 +51,13 @@ def anchor(heading: str) -> str:
 @cache
 def anchors(path: Path) -> frozenset[str]:
     """Return the anchors of a file; the second heading of a name gets the suffix -1."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     names = set()
     for heading in HEADING.findall(without_fences(path.read_text("utf-8"))):
         name = anchor(heading)
-        count = found.get(name, 0)
+        count = counts.get(name, 0)
         names.add(f"{name}-{count}" if count else name)
-        found[name] = count + 1
+        counts[name] = count + 1
     return frozenset(names)
 
 

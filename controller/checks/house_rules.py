@@ -139,10 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if any(argument.startswith("-") for argument in argv):
         print(__doc__)
         return 0
-    found = check(Path(argv[0]) if argv else ROOT)
-    for line in found:
+    lines = check(Path(argv[0]) if argv else ROOT)
+    for line in lines:
         print(line, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

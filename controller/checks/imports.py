@@ -143,8 +143,8 @@ def problems(top: Path) -> list[str]:
     graph: dict[str, set[str]] = {}
     for module, path in files.items():
         part = module.split(".")[1] if "." in module else "__init__"
-        found = list(imports(path.read_text(encoding="utf-8"), modules))
-        graph[module] = {name for _, name in found} - {module}
+        imported = list(imports(path.read_text(encoding="utf-8"), modules))
+        graph[module] = {name for _, name in imported} - {module}
         if path.parent == top / PACKAGE:
             if path.stem not in LOOSE:
                 result.append(f"{path}:1: a module outside of the packages; put it into a package")
@@ -154,10 +154,10 @@ def problems(top: Path) -> list[str]:
             below = allowed(part)
             result += [
                 f"{path}:{line}: {part} imports {name}; it may import {', '.join(sorted(below))}"
-                for line, name in found
+                for line, name in imported
                 if name != PACKAGE and name.split(".")[1] not in below
             ]
-            result += [f"{path}:{line}: {text}" for line, text in _of_rooms(module, part, found)]
+            result += [f"{path}:{line}: {text}" for line, text in _of_rooms(module, part, imported)]
     for path in sorted((top / "hgext").glob("*.py")):
         result += [
             f"{path}:{line}: an extension imports {name}; it may import the packages of hgfleet"
@@ -171,7 +171,7 @@ def problems(top: Path) -> list[str]:
 
 
 def _of_rooms(
-    module: str, part: str, found: Iterable[tuple[int, str]]
+    module: str, part: str, imported: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
     """Yield the problems of a module's room and of its imports from other rooms."""
     order = ROOMS.get(part, {BESIDE: ()})
@@ -180,7 +180,7 @@ def _of_rooms(
         yield 1, f"the room {part}.{room} has no place in the order of imports"
         return
     below = allowed(room, order)
-    for line, name in found:
+    for line, name in imported:
         if name.startswith(f"{PACKAGE}.{part}.") and room_of(name, order) not in below:
             may = ", ".join(sorted(below - {BESIDE}))
             yield line, f"the room {part}.{room} imports {name}; it may import {may}"
@@ -188,13 +188,13 @@ def _of_rooms(
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """Return a circle of each group of modules that import each other."""
-    found = []
+    ways = []
     seen: set[str] = set()
     for start in sorted(graph):
         if start not in seen and (way := _way_back(graph, start)):
-            found.append(way)
+            ways.append(way)
             seen.update(way)
-    return found
+    return ways
 
 
 def _way_back(graph: Mapping[str, set[str]], start: str) -> list[str] | None:

@@ -111,10 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words:
         print(__doc__)
         return 0
-    found = check(ROOT)
-    for line in found:
+    lines = check(ROOT)
+    for line in lines:
         print(line, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -105,23 +105,23 @@ def flatten(
 
 def problems(role: Path, options: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
     """Say where the two files of a role disagree, and which options have no description."""
-    found = []
+    texts = []
     for name, option in options.items():
         if option.get("required") and name in defaults:
-            found.append(f"{name} is required and has a default")
+            texts.append(f"{name} is required and has a default")
         if not option.get("required") and name not in defaults:
-            found.append(f"{name} is neither required nor in defaults/main.yml")
-    found += [
+            texts.append(f"{name} is neither required nor in defaults/main.yml")
+    texts += [
         f"{name} is in defaults/main.yml and not in meta/argument_specs.yml"
         for name in defaults
         if name not in options and not name.startswith("_")
     ]
-    found += [
+    texts += [
         f"{name} has no description"
         for name, option, _ in flatten(options)
         if not paragraphs(option.get("description"))
     ]
-    return [f"{role.name}: {text}" for text in found]
+    return [f"{role.name}: {text}" for text in texts]
 
 
 def cell(text: str) -> str:

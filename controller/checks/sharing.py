@@ -91,20 +91,20 @@ class File:
 
 def constants(tree: ast.Module, top: Path) -> dict[str, str]:
     """Return the strings that names of a module stand for, its own names and imported names."""
-    found: dict[str, str] = {}
+    strings: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("testing."):
             path = top / f"{str(node.module).replace('.', '/')}.py"
             other = constants(ast.parse(path.read_text("utf-8")), top) if path.is_file() else {}
             names = {alias.asname or alias.name: alias.name for alias in node.names}
-            found |= {name: other[value] for name, value in names.items() if value in other}
+            strings |= {name: other[value] for name, value in names.items() if value in other}
         target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign):
             target = node.targets[0]
         value = getattr(node, "value", None)
         if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
-            found[target.id] = str(value.value)
-    return found
+            strings[target.id] = str(value.value)
+    return strings
 
 
 def functions(nodes: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -118,9 +118,9 @@ def functions(nodes: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, as
 
 def _names(node: ast.AST) -> set[str]:
     """Return the names, arguments (fixtures) and strings in a function."""
-    found = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    found |= {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
-    return found | set(_strings(node))
+    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    names |= {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
+    return names | set(_strings(node))
 
 
 def _strings(node: ast.AST) -> list[str]:
@@ -147,7 +147,7 @@ def _breaks(used: list[ast.FunctionDef], part: str) -> str:
 def read(path: str, top: Path = ROOT) -> File:
     """Read a file of tests."""
     tree = ast.parse((top / path).read_text("utf-8"))
-    known, found = constants(tree, top), File(path)
+    known, file = constants(tree, top), File(path)
     all_functions = dict(functions(tree.body))
     wanted = {
         name: wants_of_id(f"{path}::{name}", top)
@@ -156,8 +156,8 @@ def read(path: str, top: Path = ROOT) -> File:
     }
     shared = [name for name, wants in wanted.items() if not wants.whole]
     if not shared:
-        return found
-    found.wants = {wanted[name] for name in shared}
+        return file
+    file.wants = {wanted[name] for name in shared}
     bodies = {name.rpartition("::")[2]: node for name, node in all_functions.items()}
     below = {name: _names(node) for name, node in bodies.items()}
     for name in shared:
@@ -165,12 +165,12 @@ def read(path: str, top: Path = ROOT) -> File:
         reached = _reached(own, below)
         used = [bodies[inner] for inner in sorted({own, *(reached & set(bodies))})]
         for node in used:
-            _claims(node, known, found)
-        found.changed |= {FIXTURES_OF_PEOPLE[f] for f in reached & set(FIXTURES_OF_PEOPLE)}
+            _claims(node, known, file)
+        file.changed |= {FIXTURES_OF_PEOPLE[f] for f in reached & set(FIXTURES_OF_PEOPLE)}
         what = "" if wanted[name].alone else _breaks(used, part_of(path))
         if what:
-            found.breaking[name] = what
-    return found
+            file.breaking[name] = what
+    return file
 
 
 def _reached(name: str, below: dict[str, set[str]]) -> set[str]:
@@ -184,42 +184,42 @@ def _reached(name: str, below: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def _claims(node: ast.FunctionDef, known: dict[str, str], found: File) -> None:
+def _claims(node: ast.FunctionDef, known: dict[str, str], file: File) -> None:
     """Add the claims of a function to the claims of its file."""
     used = {known.get(name, name) for name in _names(node)}
-    found.repositories |= {name for name in used if REPOSITORY.fullmatch(name)}
-    found.people |= used & set(PEOPLE)
+    file.repositories |= {name for name in used if REPOSITORY.fullmatch(name)}
+    file.people |= used & set(PEOPLE)
     for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
         if not isinstance(call.func, ast.Attribute):
             continue
         words = [known.get(name, name) for argument in call.args for name in _names(argument)]
         if call.func.attr == "ssh_url":
-            found.pushable |= {word for word in words if REPOSITORY.fullmatch(word)}
+            file.pushable |= {word for word in words if REPOSITORY.fullmatch(word)}
         if call.func.attr in CHANGES_A_PERSON:
-            found.changed |= set(words) & set(PEOPLE)
+            file.changed |= set(words) & set(PEOPLE)
 
 
 def conflicts(files: list[File]) -> list[str]:
     """Return a line for each thing that files of a tier share and may not share."""
     result = []
-    for one, other in combinations(files, 2):
-        if not one.runs_beside(other):
+    for first, second in combinations(files, 2):
+        if not first.runs_beside(second):
             continue
-        for name in sorted(one.repositories & other.repositories):
-            readers = [file for file in (one, other) if file.name in READ.get(name, ())]
+        for name in sorted(first.repositories & second.repositories):
+            readers = [file for file in (first, second) if file.name in READ.get(name, ())]
             pushing = [file for file in readers if name in file.pushable - NEVER_PUSHED]
             if not readers:
                 result.append(
-                    f"{one.path} and {other.path}: both use the repository {name}, and run at the "
-                    "same time; use separate repositories, or put both into one part of PARTS in "
-                    "testing/e2e/turns.py, or list the file that only reads it in READ"
+                    f"{first.path} and {second.path}: both use the repository {name}, and run at "
+                    "the same time; use separate repositories, or put both into one part of PARTS "
+                    "in testing/e2e/turns.py, or list the file that only reads it in READ"
                 )
             result += [f"{f.path}: READ says it reads {name}, and it may push" for f in pushing]
-        for name in sorted(one.changed & other.people | other.changed & one.people):
+        for name in sorted(first.changed & second.people | second.changed & first.people):
             result.append(
-                f"{one.path} and {other.path}: one changes {name}, whom the other uses, and they "
-                "run at the same time; mark the test that changes as `alone`, or put both into the "
-                "same part"
+                f"{first.path} and {second.path}: one changes {name}, whom the other uses, and "
+                "they run at the same time; mark the test that changes as `alone`, or put both "
+                "into the same part"
             )
     return result
 
@@ -251,10 +251,10 @@ def problems(top: Path = ROOT) -> list[str]:
 
 def main() -> int:
     """Print every problem; the exit code is 1 if there is any."""
-    found = problems()
-    for line in found:
+    lines = problems()
+    for line in lines:
         print(line, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def folders(top: Path) -> Iterator[tuple[Path, str]]:
     for part in ("defaults", "vars", "tasks", "templates"):
         for path in sorted(roles.glob(f"*/{part}/**/*")):
             if path.is_file():
-                for found in NAMED.findall(path.read_text("utf-8")):
-                    yield path, found.rstrip("/")
+                for place in NAMED.findall(path.read_text("utf-8")):
+                    yield path, place.rstrip("/")
 
 
 def problems(top: Path, declared: Sequence[State]) -> list[str]:
@@ -119,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     declared = states.declared()
     if "--check" not in argv:
         (ROOT / PAGE).write_text(written(ROOT, declared), "utf-8")
-    found = problems(ROOT, declared)
-    for line in found:
+    lines = problems(ROOT, declared)
+    for line in lines:
         print(line, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -111,10 +111,10 @@ def firing(cluster: Settings) -> list[str]:
 def lines_of(alerts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the lines of the alerts that fire, without the heartbeat, which always does. Pure."""
     return sorted(
-        f"{one['labels']['severity']:<7}{one['labels']['alertname']}: "
-        f"{one['annotations']['summary']}"
-        for one in alerts
-        if one["state"] == "firing" and one["labels"]["severity"] != "heartbeat"
+        f"{alert['labels']['severity']:<7}{alert['labels']['alertname']}: "
+        f"{alert['annotations']['summary']}"
+        for alert in alerts
+        if alert["state"] == "firing" and alert["labels"]["severity"] != "heartbeat"
     )
 
 

@@ -116,14 +116,14 @@ def containers(cluster: Settings) -> dict[str, str]:
 def settled_containers(cluster: Settings) -> dict[str, str]:
     """Return the containers once none is being removed, as an interrupted `down` leaves them."""
     deadline = time.monotonic() + SECONDS_FOR_REMOVAL
-    while "removing" in (found := containers(cluster)).values():
+    while "removing" in (states := containers(cluster)).values():
         if time.monotonic() > deadline:
             bootstrap.fail(
                 "The Docker Engine does not finish removing containers.",
                 "See docker ps --all; restarting the engine helps.",
             )
         time.sleep(0.2)
-    return found
+    return states
 
 
 def playbook(
@@ -161,11 +161,11 @@ def playbook(
                 output.write(line)
                 output.flush()
                 lines.append(line.rstrip())
-                found = TASK_LINE.match(line)
-                if found and line.startswith("PLAY "):
-                    Step.say(subject, found["name"])
-                if found:
-                    progress.what = found["name"]
+                heading = TASK_LINE.match(line)
+                if heading and line.startswith("PLAY "):
+                    Step.say(subject, heading["name"])
+                if heading:
+                    progress.what = heading["name"]
                 if failed_from is None and line.startswith(
                     ("fatal:", "failed:", "[ERROR]", "ERROR")
                 ):
@@ -333,9 +333,11 @@ def remove_foreign(known: Settings | None) -> None:
             ],
             what="Listing the containers",
         )  # fmt: skip
-        found = {host: label for host, _, label in (x.partition(" ") for x in listed.splitlines())}
-        foreign = settings.foreign_hosts(found, known)
-        if not found and known is None:
+        identities = {
+            host: label for host, _, label in (x.partition(" ") for x in listed.splitlines())
+        }
+        foreign = settings.foreign_hosts(identities, known)
+        if not identities and known is None:
             remove(cluster)  # only the network may be left
         if not foreign:
             continue
@@ -343,7 +345,7 @@ def remove_foreign(known: Settings | None) -> None:
             "containers",
             f"{', '.join(foreign)}: made by another checkout at this path, which is gone; removed",
         )
-        if len(foreign) == len(found):
+        if len(foreign) == len(identities):
             remove(cluster, with_snapshots=True)
             continue
         for host in foreign:

@@ -194,5 +194,5 @@ def of_containers(cluster: str, hosts: Sequence[str]) -> dict[str, str]:
     """Return the image of each host's container, as the engine knows it."""
     containers = [f"{cluster}-{name}" for name in hosts]
     words = ["docker", "inspect", "--format", "{{.Config.Image}}", *containers]
-    found = run(words, what="Reading the containers' images")
-    return dict(zip(hosts, found.split(), strict=False))
+    output = run(words, what="Reading the containers' images")
+    return dict(zip(hosts, output.split(), strict=False))

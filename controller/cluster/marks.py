@@ -81,13 +81,13 @@ def under_test(tests: str) -> Iterator[Mark]:
 
 def left() -> list[Left]:
     """Return the texts of the marks; the caller holds the exclusive lock of `./cluster`."""
-    found = []
+    marks = []
     for file in sorted((STATE / NAME).glob("*.json")):
         try:
-            found.append(Left(**json.loads(file.read_text("utf-8"))))
+            marks.append(Left(**json.loads(file.read_text("utf-8"))))
         except (ValueError, TypeError):
-            found.append(Left("tests", "an unknown time"))
-    return found
+            marks.append(Left("tests", "an unknown time"))
+    return marks
 
 
 def forget() -> None:
@@ -96,7 +96,7 @@ def forget() -> None:
         file.unlink(missing_ok=True)
 
 
-def sentence(found: Sequence[Left]) -> str:
+def sentence(marks: Sequence[Left]) -> str:
     """Return the sentence about the marks that `up` prints."""
-    told = "; ".join(map(str, found[:3])) + ("; ..." if len(found) > 3 else "")
+    told = "; ".join(map(str, marks[:3])) + ("; ..." if len(marks) > 3 else "")
     return f"{told}. The hosts are not trusted: they restart, and site.yml runs on all of them"

@@ -52,15 +52,15 @@ def is_container_of(cluster: Settings, container: str) -> bool:
     return container.startswith(f"{name}-") and not container.startswith(f"{name}-roles-")
 
 
-def foreign_hosts(found: Mapping[str, str], known: Settings | None) -> list[str]:
+def foreign_hosts(identities: Mapping[str, str], known: Settings | None) -> list[str]:
     """Return the hosts that another checkout at this path made, before it was deleted.
 
-    `found` has the identity of each container under this cluster's name, "" for a container from
-    before there were identities; `known` are the settings of this checkout, None before its first
-    `up`.
+    `identities` has the identity of each container under this cluster's name, "" for a container
+    from before there were identities; `known` are the settings of this checkout, None before its
+    first `up`.
     """
     mine = ("", known.identity) if known else ()
-    return sorted(host for host, identity in found.items() if identity not in mine)
+    return sorted(host for host, identity in identities.items() if identity not in mine)
 
 
 def candidate_order(seed: str, count: int) -> list[int]:

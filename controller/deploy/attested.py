@@ -47,11 +47,11 @@ def _reason(text: str) -> str:
 
 def judge(taken: Taken, options: argparse.Namespace) -> gate.Verdict:
     """Say whether the tree of a run passed ./run-tests."""
-    found = gate.Found(problem=taken.problem)
+    evidence = gate.Found(problem=taken.problem)
     if taken.judged and options.untested is None:
         signers = taken.kept.inventory.with_name(SIGNERS)
-        found = read(taken.judged, options.attestation, signers)
-    verdict = gate.judge(taken.judged, found, options.untested)
+        evidence = read(taken.judged, options.attestation, signers)
+    verdict = gate.judge(taken.judged, evidence, options.untested)
     Step.say("tests", verdict.said)
     return verdict
 
@@ -60,7 +60,7 @@ def read(tree: str, named: Path | None, signers: Path) -> gate.Found:
     """Read an attestation: the file that was named, else this tree's on this machine."""
     path = named or attestation.path_of(tree)
     try:
-        found = attestation.parse(path.read_text("utf-8"))
+        parsed = attestation.parse(path.read_text("utf-8"))
     except FileNotFoundError:
         if named:
             raise DeployError(f"There is no attestation {named}.", gate.WAY_OUT) from None
@@ -68,4 +68,4 @@ def read(tree: str, named: Path | None, signers: Path) -> gate.Found:
     except (OSError, ValueError) as error:
         raise DeployError(f"{path} is no attestation: {error}.", gate.WAY_OUT) from error
     signer = attestation.signer_of(path, signers) if signers.is_file() else None
-    return gate.Found(found, signer=signer)
+    return gate.Found(parsed, signer=signer)

@@ -62,13 +62,13 @@ def check(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dic
 
 def settled(site: Site, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdicts of `check`, after a wait for problems that pass by themselves."""
-    found: dict[str, Any] = {}
+    by_host: dict[str, Any] = {}
     for _ in range(CHECKS):
-        found = check(site, hosts, variables)
-        said = [text for one in found.values() for text in one["problems"]]
+        by_host = check(site, hosts, variables)
+        said = [text for verdict in by_host.values() for text in verdict["problems"]]
         if not said or not all(text.startswith(PASSING) for text in said):
             break
-    return found
+    return by_host
 
 
 def may_serve(problems: Sequence[str]) -> bool:
@@ -81,7 +81,7 @@ def verdicts(output: str, hosts: Sequence[str]) -> dict[str, Any]:
 
     A host whose check did not finish has the words of the task that failed.
     """
-    found: dict[str, Any] = {}
+    by_host: dict[str, Any] = {}
     try:
         plays = json.loads(output[output.index("{") :])["plays"]
     except ValueError:
@@ -89,10 +89,10 @@ def verdicts(output: str, hosts: Sequence[str]) -> dict[str, Any]:
     for task in (task for play in plays for task in play["tasks"]):
         for name, answer in task["hosts"].items():
             if task["task"]["name"] == VERDICT_TASK and answer.get("stdout"):
-                found[name] = json.loads(answer["stdout"])
+                by_host[name] = json.loads(answer["stdout"])
             elif answer.get("failed") or answer.get("unreachable"):
                 words = " ".join(str(answer.get("msg", "no reason given")).split())
                 text = f"the check failed at '{task['task']['name']}': {words[:200]}"
-                found.setdefault(name, {"problems": [text], "held_seconds": None})
+                by_host.setdefault(name, {"problems": [text], "held_seconds": None})
     nothing = {"problems": ["it gave no answer to the check"], "held_seconds": None}
-    return {name: found.get(name, nothing) for name in hosts}
+    return {name: by_host.get(name, nothing) for name in hosts}

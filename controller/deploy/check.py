@@ -30,32 +30,32 @@ def problems(host: Mapping[str, Any]) -> list[str]:
     ssh host `ssh` (the answer of `ssh_probe.py`).
     """
     look: Mapping[str, Any] = host["look"]
-    found = list(look["inactive"])
+    sentences = list(look["inactive"])
     expected = host["expected"]
     if expected and look["release"] != expected:
-        found.append(f"its release is {look['release'] or 'none'}, expected {expected}")
+        sentences.append(f"its release is {look['release'] or 'none'}, expected {expected}")
     elif expected:
-        found += [
+        sentences += [
             f"{unit} still runs {release}, expected {expected}"
             for unit, release in look["running"].items()
             if release != expected
         ]
-    found += host.get("ssh", {}).get("problems", [])
+    sentences += host.get("ssh", {}).get("problems", [])
     web = host.get("web")
-    return found + (web_problems(web, host.get("before") or ()) if web else [])
+    return sentences + (web_problems(web, host.get("before") or ()) if web else [])
 
 
 def web_problems(web: Mapping[str, Any], before: Sequence[float]) -> list[str]:
     """Return the problems that clients of a web host would meet."""
-    found = [f"wrong data: {text}" for text in web["wrong"]]
-    found += web["errors"][:3]
+    sentences = [f"wrong data: {text}" for text in web["wrong"]]
+    sentences += web["errors"][:3]
     # 404: the host is drained and well; 0: the request failed, and is among the errors.
     if web["health"] not in (0, 200, 404):
-        found.append(f"/healthz says {web['health']}: {web['problem'] or 'no reason'}")
+        sentences.append(f"/healthz says {web['health']}: {web['problem'] or 'no reason'}")
     if web["clone"]:
-        found.append(f"a clone through it failed: {web['clone']}")
+        sentences.append(f"a clone through it failed: {web['clone']}")
     slow = slowness(web["seconds"], web["peers"] or ([before] if before else []))
-    return found + ([slow] if slow else [])
+    return sentences + ([slow] if slow else [])
 
 
 def held_seconds(host: Mapping[str, Any]) -> float | None:

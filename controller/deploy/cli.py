@@ -334,7 +334,7 @@ def _roll_back(site: Site, options: argparse.Namespace, taken: Taken) -> int:
 def _require_way(built: Built, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:
     """Refuse a release that does not read the state of the present releases, or vice versa."""
     present = {states[name].current: states[name].formats for name in hosts if states[name].current}
-    declared = {version: found.get(version, {}) for version, found in present.items()}
+    declared = {version: by_version.get(version, {}) for version, by_version in present.items()}
     of_hosts = [states[name].formats.get(built.version, {}) for name in hosts]
     new = run.formats_of(built) or next(filter(None, of_hosts), {})
     formats.require_way(declared, built.version, new)

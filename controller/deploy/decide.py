@@ -95,11 +95,11 @@ def hosts_of(listing: str) -> dict[str, list[str]]:
 
     def members(group: str, seen: frozenset[str]) -> set[str]:
         content = data.get(group, {})
-        found = set(content.get("hosts", ()))
+        hosts = set(content.get("hosts", ()))
         for child in content.get("children", ()):
             if child not in seen:
-                found |= members(child, seen | {child})
-        return found
+                hosts |= members(child, seen | {child})
+        return hosts
 
     for group in sorted(set(data) - {"_meta"}):
         for name in sorted(members(group, frozenset({group}))):
@@ -187,17 +187,17 @@ def without_includes(lines: Iterable[str]) -> Iterator[str]:
 
 def recap_of(line: str) -> tuple[str, Result] | None:
     """Read a line of Ansible's recap, None for any other line."""
-    found = _RECAP.match(plain(line))
-    if found is None:
+    match = _RECAP.match(plain(line))
+    if match is None:
         return None
-    failed = found["unreachable"] != "0" or found["failed"] != "0"
-    return found["host"], Result(int(found["changed"]), failed)
+    failed = match["unreachable"] != "0" or match["failed"] != "0"
+    return match["host"], Result(int(match["changed"]), failed)
 
 
 def play_of(line: str) -> str | None:
     """Return the name of the play that begins with this line, None for any other line."""
-    found = _PLAY.match(plain(line))
-    return found["name"] if found else None
+    match = _PLAY.match(plain(line))
+    return match["name"] if match else None
 
 
 # --- decisions --------------------------------------------------------------------------------
@@ -304,8 +304,8 @@ def require_extensions(
 
 def version_in_archive(first_member: str) -> str:
     """Return the version of an archive of a release, from the name of its first member."""
-    found = _VERSION_IN_ARCHIVE.match(first_member)
-    return check_version(found[1] if found else first_member)
+    match = _VERSION_IN_ARCHIVE.match(first_member)
+    return check_version(match[1] if match else first_member)
 
 
 def require_current(version: str, states: Mapping[str, HostState], hosts: Sequence[str]) -> None:

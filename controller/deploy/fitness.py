@@ -37,28 +37,28 @@ def problems(machine: Machine, sudo: str) -> list[str]:
 
     `sudo` is the reason why no command can be run as root, empty if a command ran.
     """
-    found = []
+    sentences = []
     if sudo:
-        found.append(
+        sentences.append(
             f"no command runs as root ({sudo}): let the account use sudo, and name the file with"
             " its password in ANSIBLE_BECOME_PASSWORD_FILE"
         )
     if machine.system != SYSTEM:
-        found.append(f"its system is {machine.system or 'unknown'}, expected {SYSTEM}")
+        sentences.append(f"its system is {machine.system or 'unknown'}, expected {SYSTEM}")
     if abs(machine.clock_seconds) > CLOCK_SECONDS:
         side = "ahead of" if machine.clock_seconds > 0 else "behind"
-        found.append(
+        sentences.append(
             f"its clock is {abs(machine.clock_seconds):.0f} s {side} the controller's: set it, and"
             " keep it right (systemd-timesyncd or chrony)"
         )
-    found += [
+    sentences += [
         f"{folder} has {free >> 20} MiB free, expected {FREE_BYTES >> 20} MiB"
         for folder, free in machine.free_bytes.items()
         if free < FREE_BYTES
     ]
     if machine.unresolved:
-        found.append(f"no address for {', '.join(machine.unresolved)}: DNS, or its /etc/hosts")
-    return found
+        sentences.append(f"no address for {', '.join(machine.unresolved)}: DNS, or its /etc/hosts")
+    return sentences
 
 
 def parse(data: Mapping[str, Any]) -> Machine:

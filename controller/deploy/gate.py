@@ -43,16 +43,16 @@ class Verdict:
     release: str | None = None
 
 
-def judge(tree: str, found: Found, reason: str | None) -> Verdict:
+def judge(tree: str, evidence: Found, reason: str | None) -> Verdict:
     """Decide about a tree. `reason` is the value of --untested, None without it."""
     if reason is not None:
         return Verdict(tree, f"UNTESTED: {reason}")
-    refusal = _refusal(tree, found)
+    refusal = _refusal(tree, evidence)
     if refusal:
         return Verdict(tree, f"UNTESTED: {refusal}", refusal)
-    assert found.attestation is not None
-    passed = _passed(found.attestation, found.signer)
-    return Verdict(tree, passed, release=found.attestation.release)
+    assert evidence.attestation is not None
+    passed = _passed(evidence.attestation, evidence.signer)
+    return Verdict(tree, passed, release=evidence.attestation.release)
 
 
 def require(verdict: Verdict) -> None:
@@ -72,10 +72,10 @@ def require_release(verdict: Verdict, version: str) -> None:
         )
 
 
-def _refusal(tree: str, found: Found) -> str:
-    attestation = found.attestation
+def _refusal(tree: str, evidence: Found) -> str:
+    attestation = evidence.attestation
     if attestation is None:
-        return found.problem or f"No attestation says that this tree ({short(tree)}) passed."
+        return evidence.problem or f"No attestation says that this tree ({short(tree)}) passed."
     if attestation.tree != tree:
         return (
             f"The attestation is of tree {short(attestation.tree)}, and this checkout is tree"
@@ -88,7 +88,7 @@ def _refusal(tree: str, found: Found) -> str:
     ]
     if failed or not attestation.tiers:
         return f"The attestation tells of a run that did not pass ({', '.join(failed) or 'empty'})."
-    if found.signer == "":
+    if evidence.signer == "":
         return "No key of the site's allowed_signers signed the attestation of this tree."
     return ""
 

@@ -51,17 +51,17 @@ class Shown:
 
 def entries(hosts: Sequence[Shown]) -> list[dict[str, Any]]:
     """Return an entry for each run, oldest first: its end if any host has it, else its begin."""
-    found: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     for line in (line for host in hosts for line in host.log):
         try:
             entry = json.loads(line)
-            known = found.get(entry["id"])
+            known = by_id.get(entry["id"])
             if known is None or entry["event"] == "end":
-                found[entry["id"]] = entry
+                by_id[entry["id"]] = entry
         except (ValueError, KeyError, TypeError):
             # A line that a crash of the host cut off.
             continue
-    return sorted(found.values(), key=lambda entry: str(entry.get("begun")))
+    return sorted(by_id.values(), key=lambda entry: str(entry.get("begun")))
 
 
 def table(hosts: Sequence[Shown], count: int = 50) -> str:

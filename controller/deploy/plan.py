@@ -33,14 +33,14 @@ def shares(hosts: Mapping[str, Collection[str]], number: int) -> list[list[str]]
 
     A host takes the longer the more groups it is in. The share that takes longest is the first.
     """
-    found: list[list[str]] = [[] for _ in range(min(number, len(hosts)))]
+    result: list[list[str]] = [[] for _ in range(min(number, len(hosts)))]
 
     def groups_in(share: Sequence[str]) -> int:
         return sum(len(hosts[name]) for name in share)
 
     for name in sorted(hosts, key=lambda name: (-len(hosts[name]), name)):
-        min(found, key=groups_in).append(name)
-    return sorted(found, key=groups_in, reverse=True)
+        min(result, key=groups_in).append(name)
+    return sorted(result, key=groups_in, reverse=True)
 
 
 def make(
@@ -80,9 +80,9 @@ def _planned(
             sys.stdout.write(shown)
             sys.stdout.flush()
             ended.append(done)
-    for found, _code, _log in ended:
-        results |= found
-    _require_success([(code, log) for _found, code, log in ended])
+    for share_results, _code, _log in ended:
+        results |= share_results
+    _require_success([(code, log) for _results, code, log in ended])
     return {name: results[name] for name in hosts if name in results}
 
 

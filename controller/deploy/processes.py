@@ -275,13 +275,13 @@ def below(pid: int) -> list[int]:
             # It has ended.
             continue
         parents.setdefault(int(words[1]), []).append(int(folder.name))
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [pid]
     while waiting:
         children = parents.get(waiting.pop(), [])
-        found += children
+        pids += children
         waiting += children
-    return found
+    return pids
 
 
 def _signal_all(number: signal.Signals) -> None:

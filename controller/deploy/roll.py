@@ -43,8 +43,8 @@ def target_of(built: Built, way: Way) -> Target:
     """Return what a host is to have again; DeployError if it is not on this controller."""
     if way.versitygw:
         built = replace(built, versitygw=trees.find_program(way.versitygw))
-    found = [(later.part, trees.find(later)) for later in way.later]
-    later = tuple((part, kept) for part, kept in found if kept is not None)
+    pairs = [(later.part, trees.find(later)) for later in way.later]
+    later = tuple((part, kept) for part, kept in pairs if kept is not None)
     return Target(built, way, trees.find(way), later)
 
 
@@ -196,7 +196,7 @@ class Roll:
         variables = {"roll_versions": versions, "roll_absent": self._absent(hosts)}
         with Step("check", decide.joined(hosts)):
             verdicts = books.settled(self.site, hosts, variables)
-        notes = {note: None for one in verdicts.values() for note in one.get("notes", ())}
+        notes = {note: None for verdict in verdicts.values() for note in verdict.get("notes", ())}
         for note in notes:
             if note not in self.noted:
                 Step.say("check", note)
@@ -210,13 +210,13 @@ class Roll:
         """Refuse new hosts that are not well; a mirror may take hours to catch up."""
         behind = {
             name
-            for name, one in verdicts.items()
-            if any(text.startswith(books.BEHIND) for text in one["problems"])
+            for name, verdict in verdicts.items()
+            if any(text.startswith(books.BEHIND) for text in verdict["problems"])
         }
         if behind:
             names = decide.joined(sorted(behind))
             Step.say("roll", f"not caught up yet, and without clients until then: {names}")
-        well = {name: one for name, one in verdicts.items() if name not in behind}
+        well = {name: verdict for name, verdict in verdicts.items() if name not in behind}
         if problem := _sentence(well):
             raise DeployError(
                 f"New hosts are not well: {problem}.",
@@ -325,6 +325,8 @@ class Roll:
 
 def _sentence(verdicts: Mapping[str, Any]) -> str:
     parts = [
-        f"{name}: {'; '.join(one['problems'])}" for name, one in verdicts.items() if one["problems"]
+        f"{name}: {'; '.join(verdict['problems'])}"
+        for name, verdict in verdicts.items()
+        if verdict["problems"]
     ]
     return " | ".join(parts)

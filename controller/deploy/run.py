@@ -281,8 +281,10 @@ def find_versitygw() -> Path | None:
     named = os.environ.get("HGFLEET_VERSITYGW", "")
     if named:
         return Path(named)
-    found = sorted((CACHE / "release").glob("versitygw-*"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+    programs = sorted(
+        (CACHE / "release").glob("versitygw-*"), key=lambda path: path.stat().st_mtime
+    )
+    return programs[-1] if programs else None
 
 
 def build() -> Built:

@@ -112,17 +112,17 @@ def refused_ca(site: Site, states: Mapping[str, HostState]) -> list[str]:
 
 def refused_registries(site: Site, states: Mapping[str, HostState]) -> list[str]:
     """Check every registry that the inventory names; return a sentence for each mistake."""
-    found = []
+    sentences = []
     groups = [of["directory_groups"] for of in site.variables.values() if "directory_groups" in of]
     for path in sorted(_registries(site, states)):
         checked = _python(site, "-m", "hgfleet", "registry", "check", path)
         if checked.returncode:
-            found += site.named(checked.stderr + checked.stdout).strip().splitlines()
+            sentences += site.named(checked.stderr + checked.stdout).strip().splitlines()
             continue
         Step.say("registry", site.named(checked.stdout.strip()))
         content = json.loads(_python(site, "-c", AS_JSON, path).stdout)
-        found += validate.group_problems(content, groups[0] if groups else [])
-    return found
+        sentences += validate.group_problems(content, groups[0] if groups else [])
+    return sentences
 
 
 def _registries(site: Site, states: Mapping[str, HostState]) -> set[str]:

@@ -207,10 +207,10 @@ def _content(path: Path) -> bytes | None:
 def prune(named: Collection[str], folder: Path = CACHE / "deploy") -> None:
     """Remove the oldest trees, inventories and programs that no host names."""
     for kind, kept in (("trees", KEPT), ("inventories", KEPT), ("versitygw", KEPT_PROGRAMS)):
-        found = sorted(
+        paths = sorted(
             (folder / kind).glob("*"), key=lambda path: path.stat().st_mtime, reverse=True
         )
-        for path in found[kept:]:
+        for path in paths[kept:]:
             if path.name in named:
                 continue
             if path.is_dir():

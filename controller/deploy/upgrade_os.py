@@ -62,36 +62,36 @@ def read(output: str) -> tuple[dict[str, Upgrade], dict[str, str]]:
     for another output.
     """
     plays = json.loads(output[output.index("{") :])["plays"]
-    found: dict[str, Upgrade] = {}
+    upgrades: dict[str, Upgrade] = {}
     problems: dict[str, str] = {}
     for task in (task for play in plays for task in play["tasks"]):
         for name, said in task["hosts"].items():
             if task["task"]["name"] == TASK and isinstance(said.get("msg"), dict):
-                found[name] = _upgrade(said["msg"])
+                upgrades[name] = _upgrade(said["msg"])
             elif said.get("failed") or said.get("unreachable"):
                 problems[name] = " ".join(str(said.get("msg", "no reason given")).split())[:300]
-    return found, problems
+    return upgrades, problems
 
 
 def _upgrade(state: Mapping[str, Any]) -> Upgrade:
     packages = state["packages"]
-    names = [str(one["name"]) for one in packages]
+    names = [str(package["name"]) for package in packages]
     return Upgrade(
-        names, sum(one["security"] for one in packages), state["restart"], state["after"]
+        names, sum(package["security"] for package in packages), state["restart"], state["after"]
     )
 
 
 def order(site: Site, hosts: Sequence[str], primary: str) -> list[str]:
     """Return the hosts in the order of a roll: the primary last."""
-    found = batches.order(site.everything, hosts, (), primary)
-    return [name for batch in found for name in batch.hosts]
+    in_order = batches.order(site.everything, hosts, (), primary)
+    return [name for batch in in_order for name in batch.hosts]
 
 
 def plan_table(upgrades: Mapping[str, Upgrade], hosts: Sequence[str]) -> str:
     """Return the table of the upgrades, for a person."""
     rows = [
-        (name, str(len(one.packages)), str(one.security), one.restarts)
-        for name, one in ((name, upgrades[name]) for name in hosts)
+        (name, str(len(upgrade.packages)), str(upgrade.security), upgrade.restarts)
+        for name, upgrade in ((name, upgrades[name]) for name in hosts)
     ]
     return decide.table(("HOST", "PACKAGES", "SECURITY", "RESTART"), rows)
 
@@ -101,19 +101,19 @@ def main(site: Site, options: argparse.Namespace, _taken: Taken) -> int:
     states = run.read_states(site)
     decide.require_reached(states, list(site.hosts))
     decide.require_fit(states, list(site.hosts))
-    found = look(site)
+    upgrades = look(site)
     primary = next((state.primary for state in states.values() if state.primary), "")
     names = order(site, list(site.hosts), primary)
-    print(f"\n{plan_table(found, names)}\n")
+    print(f"\n{plan_table(upgrades, names)}\n")
     # A host that an earlier run left drained is checked and put back.
-    due = [name for name in names if found[name].is_due or states[name].is_drained]
+    due = [name for name in names if upgrades[name].is_due or states[name].is_drained]
     if options.check or not due:
         if not due:
             Step.say("plan", "no package waits, and no host has to restart")
         return 0
     if not options.yes:
         questions.ask(f"Upgrade {decide.joined(due)}?")
-    packages = sorted({package for name in due for package in found[name].packages})
+    packages = sorted({package for name in due for package in upgrades[name].packages})
     said = f"{decide.count(len(packages), 'package')} of Debian"
     log = lease.record(said, due, "", NOT_OF_A_TREE, ", ".join(packages) or "restarts")
     with lease.held(site, log) as lock:
@@ -145,14 +145,14 @@ def look(site: Site) -> dict[str, Upgrade]:
     with Step("plan", "asking every host for packages that wait"):
         done = processes.run(command, env)
     try:
-        found, problems = read(done.stdout)
+        upgrades, problems = read(done.stdout)
     except ValueError:
-        found, problems = {}, {"ansible-playbook": (done.stderr + done.stdout)[-600:].strip()}
-    missing = {name: problems.get(name, "no answer") for name in site.hosts if name not in found}
+        upgrades, problems = {}, {"ansible-playbook": (done.stderr + done.stdout)[-600:].strip()}
+    missing = {name: problems.get(name, "no answer") for name in site.hosts if name not in upgrades}
     if missing:
         lines = "\n".join(f"  | {name}: {text}" for name, text in {**problems, **missing}.items())
         raise DeployError(f"Not every host told its upgrades:\n{lines}", "Nothing was changed.")
-    return found
+    return upgrades
 
 
 def _upgrade_host(site: Site, name: str, release: str, lock: Lease) -> str:

@@ -91,18 +91,20 @@ def inventory_problems(
     (templates not filled in), and `parts` are the groups that are parts of the service.
     """
     known = {*parts, "broker"}
-    found = []
+    sentences = []
     names = sorted({group for groups in hosts.values() for group in groups} - known)
     for group in names:
         near = difflib.get_close_matches(group, known, 1, SIMILAR)
         if near and group not in ANSIBLE_GROUPS:
-            found.append(f"No part of the service is called {group}; the group {near[0]} is one.")
-    found += [
+            sentences.append(
+                f"No part of the service is called {group}; the group {near[0]} is one."
+            )
+    sentences += [
         f"{name} is in no group of a part, so it would carry nothing: {', '.join(sorted(known))}."
         for name, groups in hosts.items()
         if not known.intersection(groups)
     ]
-    return found + _shared_addresses(hosts, variables) + _wrong_sets(hosts, variables)
+    return sentences + _shared_addresses(hosts, variables) + _wrong_sets(hosts, variables)
 
 
 def missing_ca(folder: str, trusts: Mapping[str, str], now: float) -> list[str]:
@@ -138,7 +140,7 @@ def _is_valid(certificates: str, now: float) -> bool:
 def _shared_addresses(
     hosts: Iterable[str], variables: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    found = []
+    sentences = []
     for variable in ("base_address", "ansible_host"):
         by_address: dict[str, list[str]] = defaultdict(list)
         for name in hosts:
@@ -147,12 +149,12 @@ def _shared_addresses(
             # Machines behind forwarded ports share an address of the controller.
             if address and "{{" not in address:
                 by_address[f"{address} {port if variable == 'ansible_host' else ''}"].append(name)
-        found += [
+        sentences += [
             f"{joined(names)} have the same {variable}, {address.strip()}: a host has its own."
             for address, names in by_address.items()
             if len(names) > 1
         ]
-    return found
+    return sentences
 
 
 def _wrong_sets(
@@ -161,25 +163,25 @@ def _wrong_sets(
     def of(group: str) -> list[str]:
         return [name for name, groups in hosts.items() if group in groups]
 
-    found = []
+    sentences = []
     named = {str(variables.get(name, {}).get("replication_primary", "")) for name in hosts} - {""}
     if len(named) > 1:
-        found.append(
+        sentences.append(
             f"replication_primary is {joined(sorted(named))}, and a site has one primary: set it"
             " once, in group_vars/all."
         )
     if len(of("ssh")) > 1 and not of("broker"):
-        found.append(
+        sentences.append(
             f"{joined(of('ssh'))} would both take pushes, and nothing would bring them together:"
             " put a host into the group broker, or leave one host in the group ssh."
         )
     trusted = any(variables.get(name, {}).get("web_trusted_proxies") for name in of("web"))
     if len(of("web")) > 1 and not of("proxy") and not trusted:
-        found.append(
+        sentences.append(
             f"{joined(of('web'))} are web hosts, and no proxy sends readers to them: put a host"
             " into the group proxy, or name your own in web_trusted_proxies."
         )
-    return found
+    return sentences
 
 
 def group_problems(registry: object, groups: object) -> list[str]:
@@ -192,15 +194,15 @@ def group_problems(registry: object, groups: object) -> list[str]:
         if isinstance(groups, list)
         else []
     )
-    found = []
+    sentences = []
     for name in sorted(set(_named_groups(registry)) - {*known, "public"}):
         near = difflib.get_close_matches(name, known, 1, SIMILAR)
         if near:
-            found.append(
+            sentences.append(
                 f"The registry names the group {name}, which directory_groups does not have;"
                 f" {near[0]} is one."
             )
-    return found
+    return sentences
 
 
 def _named_groups(node: object) -> Iterable[str]:
@@ -219,7 +221,7 @@ def refusals(output: str) -> dict[str, list[str]]:
     are left to internal/state.yml, which asks them as well.
     """
     data = json.loads(output[output.index("{") :])
-    found: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for task in (task for play in data["plays"] for task in play["tasks"]):
         if task["task"]["name"] == "No variable is wrong":
             # It repeats what the roles refused.
@@ -228,8 +230,8 @@ def refusals(output: str) -> dict[str, list[str]]:
             if said.get("failed") and not said.get("unreachable"):
                 text = " ".join(str(said.get("msg", "no reason given")).split())
                 text = text.removeprefix("Task failed: ").removeprefix("Action failed: ")
-                found.setdefault(text, []).append(host)
-    return found
+                by_text.setdefault(text, []).append(host)
+    return by_text
 
 
 def _hosts(names: Sequence[str]) -> str:

@@ -75,8 +75,8 @@ def _way(data: object) -> Way | None:
     )
 
 
-def _texts(data: Mapping[str, Any], one: str, two: str, three: str) -> tuple[str, str, str]:
-    return str(data.get(one, "")), str(data.get(two, "")), str(data.get(three, ""))
+def _texts(data: Mapping[str, Any], first: str, second: str, third: str) -> tuple[str, str, str]:
+    return str(data.get(first, "")), str(data.get(second, "")), str(data.get(third, ""))
 
 
 def written(way: Way) -> dict[str, Any]:
@@ -95,12 +95,12 @@ def with_parts(had: Way, parts: Sequence[str], has: Way) -> Way:
 
 def names(record: Mapping[str, Any]) -> set[str]:
     """Return the names of trees, inventories and programs that a host could go back to."""
-    found = set()
+    reachable = set()
     for way in (_way(record.get("now")), _way(record.get("before"))):
         if way:
-            found |= {way.tree, way.inventory, way.versitygw}
-            found |= {name for later in way.later for name in (later.tree, later.inventory)}
-    return found - {""}
+            reachable |= {way.tree, way.inventory, way.versitygw}
+            reachable |= {name for later in way.later for name in (later.tree, later.inventory)}
+    return reachable - {""}
 
 
 def present(record: Mapping[str, Any], current: str) -> Way:
@@ -138,8 +138,8 @@ def changed_last(hosts: Mapping[str, tuple[Mapping[str, Any], str]]) -> list[str
 
 def changed_at(record: Mapping[str, Any]) -> float:
     """Return when a deploy last began to change a host, 0 if none is known."""
-    found = (record.get("at"), record.get("begun"))
-    return max(float(value) if isinstance(value, (int, float)) else 0.0 for value in found)
+    times = (record.get("at"), record.get("begun"))
+    return max(float(value) if isinstance(value, (int, float)) else 0.0 for value in times)
 
 
 def begun(record: Mapping[str, Any], current: str, at: float) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[tuple[str,
             parser.error(f"there is no tier '{tier}'; the tiers are {', '.join(tiers.TIERS)}")
         chosen.setdefault(tier, []).append(words)
     order = [tier for tier in tiers.TIERS if tier in chosen]
-    has_words = any(words for found in chosen.values() for words in found)
+    has_words = any(words for of_tier in chosen.values() for words in of_tier)
     if options.update and (order != ["goldens"] or options.changed is not None or options.all):
         parser.error("--update is only for the tier goldens: ./run-tests goldens --update")
     if options.changed is not None and has_words:

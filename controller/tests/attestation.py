@@ -54,8 +54,8 @@ def attest(tree: str, outcomes: Sequence[Outcome], walls: Mapping[str, float]) -
             return "none: files changed during the run. ./deploy asks for a run of the final tree"
         key = os.environ.get(attestation.KEY_VARIABLE, "")
         repeated = tuple(repeated_of(outcomes))
-        found = Attestation(tree, now(), release(), figures(outcomes, walls), repeated)
-        path = attestation.write(found, key)
+        attested = Attestation(tree, now(), release(), figures(outcomes, walls), repeated)
+        path = attestation.write(attested, key)
     except (bootstrap.SetupError, OSError) as error:
         return f"none: {error}"
     return f"{path}{' (signed)' if key else ''}: ./deploy accepts this tree"

@@ -137,10 +137,12 @@ def is_failure(bench: Bench, code: int, output: str) -> bool:
 
 def versitygw() -> str:
     """Return the object store's program that came with the last release."""
-    found = sorted((CACHE / "release").glob("versitygw-*"), key=lambda path: path.stat().st_mtime)
-    if not found:
+    programs = sorted(
+        (CACHE / "release").glob("versitygw-*"), key=lambda path: path.stat().st_mtime
+    )
+    if not programs:
         bootstrap.fail("The object store's program is not built.", "Build it: ./cluster build")
-    return str(found[-1])
+    return str(programs[-1])
 
 
 def main(arguments: Sequence[str]) -> int:

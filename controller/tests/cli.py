@@ -141,8 +141,8 @@ def _run(executor: Executor, options: argparse.Namespace, asked: list[tuple[str,
         bootstrap.ensure_controller()
         preparation.controller_ready.set()
         run = Run(executor, preparation, planned, options, records.tier_ended)
-        for tier, found, seconds in [*_by_record(planned), *run.lanes()]:
-            outcomes += found
+        for tier, tier_outcomes, seconds in [*_by_record(planned), *run.lanes()]:
+            outcomes += tier_outcomes
             walls[tier] = walls.get(tier, 0.0) + seconds
     except bootstrap.SetupError as error:
         executor.stop("not everything is there")
@@ -230,8 +230,8 @@ class Run:
             for number, lane in enumerate(lanes)
         ]
         order = list(tiers.TIERS)
-        found = [ended for lane in self.executor.in_threads(jobs, len(jobs)) for ended in lane]
-        return sorted(found, key=lambda ended: order.index(ended.tier))
+        results = [ended for lane in self.executor.in_threads(jobs, len(jobs)) for ended in lane]
+        return sorted(results, key=lambda ended: order.index(ended.tier))
 
     def _widen(self) -> None:
         """Leave room and processors to the lane that goes on without another."""
@@ -256,12 +256,12 @@ class Run:
         failures = self.preparation.wait_for(tier)
         began = time.monotonic()
         if self.executor.stopping:
-            found: list[Outcome] = []
+            outcomes: list[Outcome] = []
         elif failures:
-            found = [Outcome(tier, "set-up", failures=failures)]
+            outcomes = [Outcome(tier, "set-up", failures=failures)]
         else:
-            found = self._steps(tier, words, niceness)
-        return Ended(tier, found, time.monotonic() - began)
+            outcomes = self._steps(tier, words, niceness)
+        return Ended(tier, outcomes, time.monotonic() - began)
 
     def _steps(self, tier: str, words: str, niceness: int) -> list[Outcome]:
         only = self.plan.only.get(tier)

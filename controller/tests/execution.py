@@ -81,12 +81,12 @@ say: Callable[[str, str], None] = bootstrap.Step.say
 
 def batches(steps: Sequence[Step]) -> list[list[int]]:
     """Return the numbers of the steps that may run at the same time."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for number, step in enumerate(steps):
-        if not found or step.alone or steps[number - 1].alone:
-            found.append([])
-        found[-1].append(number)
-    return found
+        if not groups or step.alone or steps[number - 1].alone:
+            groups.append([])
+        groups[-1].append(number)
+    return groups
 
 
 class Room:
@@ -139,7 +139,7 @@ class Executor:
         outcomes: dict[int, Outcome] = {}
         failed = threading.Event()
 
-        def one(waiting: Iterator[int]) -> None:
+        def run_next(waiting: Iterator[int]) -> None:
             # The next step is chosen when there is room: the waiting threads have no order.
             with room:
                 number = next(waiting)
@@ -151,7 +151,7 @@ class Executor:
 
         for batch in batches(steps):
             waiting = iter(batch)
-            self.in_threads([partial(one, waiting)] * len(batch), room.most)
+            self.in_threads([partial(run_next, waiting)] * len(batch), room.most)
         return [outcomes[number] for number in sorted(outcomes)]
 
     def in_threads(self, jobs: Sequence[Callable[[], T]], most: int) -> list[T]:

@@ -78,10 +78,10 @@ def role_tests(groups: Iterable[str], exists: Callable[[str], bool]) -> list[str
 def members(inventory: Mapping[str, Mapping[str, object]], group: str) -> set[str]:
     """Return the hosts of a group and of the groups in it, from `ansible-inventory --list`."""
     content = inventory.get(group, {})
-    found = set(_strings(content.get("hosts")))
+    names = set(_strings(content.get("hosts")))
     for child in _strings(content.get("children")):
-        found |= members(inventory, child)
-    return found
+        names |= members(inventory, child)
+    return names
 
 
 def _strings(value: object) -> Iterable[str]:

@@ -153,12 +153,12 @@ def _title(case: ET.Element) -> str:
 
 def chosen(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Leave out the steps without a test where words chose tests, unless none has any."""
-    found = [
+    with_tests = [
         outcome
         for outcome in outcomes
         if [failure.title for failure in outcome.failures] != [f"{outcome.name}: {NOTHING}"]
     ]
-    return found or list(outcomes)
+    return with_tests or list(outcomes)
 
 
 def duration(seconds: float) -> str:
@@ -226,31 +226,31 @@ def summary(
 
 def repeated_of(outcomes: Iterable[Outcome]) -> list[str]:
     """Return the tests that failed at first and ran once more, with their tiers and reasons."""
-    found = [
+    pairs = [
         (f"{o.tier}: {test.title}", reason(test.text)) for o in outcomes for test in o.repeated
     ]
-    return [f"{test}: {why}" if why else test for test, why in found]
+    return [f"{test}: {why}" if why else test for test, why in pairs]
 
 
 def reason(text: str) -> str:
     """Return the line that names the error: of pytest, of a story's difference, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for pattern in (_PYTEST_ERROR, _DIFFERENCE):
-        if found := [line for line in lines if pattern.match(line)]:
-            return _shorten(found[0].removeprefix("E").strip())
+        if matching := [line for line in lines if pattern.match(line)]:
+            return _shorten(matching[0].removeprefix("E").strip())
     return _shorten(lines[0]) if lines else ""
 
 
 def _repeated_lines(outcomes: Iterable[Outcome]) -> list[str]:
     """Return the repeated tests with their first failures, which the second run has hidden."""
     lines = ["", f"Failed at first and run once more ({MOST_REPEATED} of a run at most):"]
-    found = [(outcome, test) for outcome in outcomes for test in outcome.repeated]
-    for outcome, test in found:
+    pairs = [(outcome, test) for outcome in outcomes for test in outcome.repeated]
+    for outcome, test in pairs:
         lines.append(f"  {outcome.tier}: {test.title}")
         lines += [f"  | {_shorten(line)}".rstrip() for line in test.text.splitlines()]
         if outcome.log:
             lines.append(f"  log: {outcome.log}")
-    return lines if found else []
+    return lines if pairs else []
 
 
 def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -272,24 +272,24 @@ def too_many_repeated(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def _skipped_lines(skipped: Iterable[Sequence[str]]) -> list[str]:
     """Return a line per tier, test and reason; a test of several hosts or values has one line."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    grouped: dict[tuple[str, str, str], list[str]] = {}
     for tier, name, reason in skipped:
-        found.setdefault((tier, name.partition("[")[0], reason), []).append(name)
+        grouped.setdefault((tier, name.partition("[")[0], reason), []).append(name)
     return [
         f"  {tier}: {names[0] if len(names) == 1 else f'{name}, {len(names)} times'}: {reason}"
-        for (tier, name, reason), names in found.items()
+        for (tier, name, reason), names in grouped.items()
     ]
 
 
 def slowest(outcomes: Sequence[Outcome], count: int = SLOWEST) -> list[tuple[str, str, float]]:
     """Return tier, name and seconds of the slowest tests, phases of scenarios and linters."""
-    found = [
+    timed = [
         (outcome.tier, name, seconds)
         for outcome in outcomes
         for name, seconds in (outcome.parts or [(outcome.name, outcome.seconds)])
         if seconds >= LEAST_SECONDS_SHOWN
     ]
-    return sorted(found, key=lambda item: -item[2])[:count]
+    return sorted(timed, key=lambda item: -item[2])[:count]
 
 
 def _slowest_lines(outcomes: Sequence[Outcome]) -> list[str]:

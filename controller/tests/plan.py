@@ -53,15 +53,15 @@ class Plan:
 
 def named(chosen: Iterable[tuple[str, str]]) -> Plan:
     """Return the plan of tiers that a person named."""
-    found = tuple(chosen)
-    why = {f"{tier}:{words}" if words else tier: "named" for tier, words in found}
-    return Plan(found, why=why)
+    pairs = tuple(chosen)
+    why = {f"{tier}:{words}" if words else tier: "named" for tier, words in pairs}
+    return Plan(pairs, why=why)
 
 
 def changed(chosen: Iterable[tuple[str, str]], only: Mapping[str, Sequence[str]]) -> Plan:
     """Return the plan of the tests that a change needs."""
-    found = tuple((tier, words) for tier, words in chosen if only.get(tier))
-    return Plan(found, only)
+    pairs = tuple((tier, words) for tier, words in chosen if only.get(tier))
+    return Plan(pairs, only)
 
 
 def gate(scenarios: Collection[str], to_run: Mapping[str, str]) -> Plan:
@@ -80,11 +80,11 @@ def gate(scenarios: Collection[str], to_run: Mapping[str, str]) -> Plan:
 
 def with_release(scenarios: Collection[str], to_run: Mapping[str, str]) -> dict[str, str]:
     """Add the scenario whose host saves the others a part of their way, if that is worth it."""
-    found = dict(to_run)
-    others = set(found) - {"release", "base"}
-    if "release" in scenarios and "release" not in found and len(others) >= RELEASE_PAYS_FROM:
-        found["release"] = f"the hosts of {len(others)} other scenarios begin as its host"
-    return found
+    reasons = dict(to_run)
+    others = set(reasons) - {"release", "base"}
+    if "release" in scenarios and "release" not in reasons and len(others) >= RELEASE_PAYS_FROM:
+        reasons["release"] = f"the hosts of {len(others)} other scenarios begin as its host"
+    return reasons
 
 
 def whole(
@@ -130,17 +130,17 @@ def text(plan: Plan, tiers_left_out: Mapping[str, str]) -> str:
 
 def left_out(plan: Plan, passed: Collection[str]) -> dict[str, str]:
     """Return the tiers that do not run, each with the reason; `passed` passed on this tree."""
-    found = {}
+    reasons = {}
     mentioned = {*plan.tiers, *plan.done}
     if plan.is_gate:
-        found[f"e2e:{tiers.OF_HOST}*"] = "tests of roles on hosts of the cluster: ./run-tests e2e"
-        found["(tests)"] = "tests marked `whole`, of all tiers: ./run-tests TIER"
+        reasons[f"e2e:{tiers.OF_HOST}*"] = "tests of roles on hosts of the cluster: ./run-tests e2e"
+        reasons["(tests)"] = "tests marked `whole`, of all tiers: ./run-tests TIER"
     for tier in tiers.TIERS:
         if tier in passed:
-            found[tier] = "passed on this tree"
+            reasons[tier] = "passed on this tree"
         elif tier == "site" and tier not in mentioned:
-            found[tier] = "by name and inventory: ./run-tests site:INVENTORY"
+            reasons[tier] = "by name and inventory: ./run-tests site:INVENTORY"
         elif tier not in mentioned:
             command = "./run-tests --all" if tier in tiers.BY_NAME else "./run-tests"
-            found[tier] = f"not of this run: {command}, ./run-tests {tier}"
-    return found
+            reasons[tier] = f"not of this run: {command}, ./run-tests {tier}"
+    return reasons

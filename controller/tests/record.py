@@ -41,30 +41,30 @@ def content_of(name: str, top: Path = ROOT) -> str:
     """Return a file for a digest: the hash of its bytes, and whether it is a program."""
     path = top / name
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return MISSING
-    return f"{found} x" if os.access(path, os.X_OK) else found
+    return f"{checksum} x" if os.access(path, os.X_OK) else checksum
 
 
 def digest(files: Iterable[str], content: Callable[[str], str]) -> str:
     """Return the digest of files, by their names and contents."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in sorted(set(files)):
-        found.update(f"{name}\0{content(name)}\n".encode())
-    return found.hexdigest()
+        hasher.update(f"{name}\0{content(name)}\n".encode())
+    return hasher.hexdigest()
 
 
 def to_run(digests: Mapping[str, str], records: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return the scenarios that the gate runs, each with its reason."""
-    found = {}
+    reasons = {}
     for name, now in digests.items():
         if name not in records:
-            found[name] = "no run of it is recorded"
+            reasons[name] = "no run of it is recorded"
         elif records[name].get("digest") != now:
             day = records[name].get("passed", "an unknown day")
-            found[name] = f"its files changed since it passed on {day}"
-    return found
+            reasons[name] = f"its files changed since it passed on {day}"
+    return reasons
 
 
 def read_scenarios(path: Path) -> dict[str, dict[str, str]]:
@@ -98,15 +98,15 @@ def about_whole(tree: str) -> str:
     """Return a sentence about the last whole run, and whether it was of this tree."""
     path = FOLDER / "whole.json"
     try:
-        found = parse(path.read_text("utf-8"))
+        whole = parse(path.read_text("utf-8"))
     except FileNotFoundError:
         return f"no whole run is recorded in {path.name}"
     except (OSError, ValueError) as error:
         return f"{path} is no record: {error}"
-    if found.tree == tree:
-        return f"the whole run of {found.finished} in {path.name} was of this tree"
+    if whole.tree == tree:
+        return f"the whole run of {whole.finished} in {path.name} was of this tree"
     return (
-        f"the whole run of {found.finished} in {path.name} was of tree {found.tree[:12]}, and this"
+        f"the whole run of {whole.finished} in {path.name} was of tree {whole.tree[:12]}, and this"
         f" is tree {tree[:12]}"
     )
 

@@ -179,17 +179,17 @@ class _Rules:
     def _of_variables(self, name: str) -> frozenset[str]:
         """Return the scenarios of the role, of roles and inventories that mention a variable."""
         role = name.rpartition("/")[2].removesuffix(".yml")
-        variables = {found[1] for found in _VARIABLE.finditer(self.variables.get(name, ""))}
+        variables = {match[1] for match in _VARIABLE.finditer(self.variables.get(name, ""))}
         if role not in self.carriers or not variables:
             return self._every
         while True:
             mentions = re.compile(rf"\b(?:{'|'.join(sorted(variables))})\b").search
             # A variable may be made of others.
             made = {
-                found[1]
+                match[1]
                 for text in self.variables.values()
-                for found in _VARIABLE.finditer(text)
-                if mentions(found[2])
+                for match in _VARIABLE.finditer(text)
+                if mentions(match[2])
             }
             if made <= variables:
                 break
@@ -203,7 +203,7 @@ def _texts_of_roles(sources: Mapping[str, str]) -> dict[str, str]:
     for name, text in sources.items():
         if name.startswith(ROLES) and "/molecule/" not in name and not name.endswith(".md"):
             texts.setdefault(name.split("/")[2], []).append(text)
-    return {role: "\n".join(found) for role, found in texts.items()}
+    return {role: "\n".join(of_role) for role, of_role in texts.items()}
 
 
 def _carriers(

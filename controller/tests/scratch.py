@@ -26,8 +26,8 @@ NEEDED_BYTES: Final = 6 * 1024**3
 
 def available_memory(meminfo: str) -> int:
     """Return the bytes that programs can have without swapping, by the text of /proc/meminfo."""
-    found = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
 def has_room(place: os.statvfs_result, memory: int) -> bool:

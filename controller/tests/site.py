@@ -100,36 +100,36 @@ def _read(said: str) -> list[Machine]:
     }
     asked = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     try:
-        found = machine.read(asked.stdout)
+        machines = machine.read(asked.stdout)
     except ValueError:
-        found = []
-    missing = [name for name in site.everything if name not in {host.name for host in found}]
+        machines = []
+    missing = [name for name in site.everything if name not in {host.name for host in machines}]
     if missing:
         said_last = (asked.stderr + asked.stdout).strip().splitlines()[-1:]
         bootstrap.fail(
             f"The variables of {', '.join(missing)} in {said} have no values: {said_last}.",
             run.way_out(str(said_last)),
         )
-    return found
+    return machines
 
 
-def of_host(one: Machine, record: Path) -> Step:
+def of_host(host: Machine, record: Path) -> Step:
     """Return the step that checks a host."""
-    options = machine.connection(one)
+    options = machine.connection(host)
     if not options:
-        why = f"the tests connect by SSH or in a container, not by {one.connection}"
-        return Step("site", f"host-{one.name}", (), skip=why)
-    tests = tests_of(one)
-    env = {"HGFLEET_SITE": str(record), "HGFLEET_SITE_HOST": one.name}
-    return pytest("site", f"host-{one.name}", *PLUGIN, *options, *tests, words="", env=env)
+        why = f"the tests connect by SSH or in a container, not by {host.connection}"
+        return Step("site", f"host-{host.name}", (), skip=why)
+    tests = tests_of(host)
+    env = {"HGFLEET_SITE": str(record), "HGFLEET_SITE_HOST": host.name}
+    return pytest("site", f"host-{host.name}", *PLUGIN, *options, *tests, words="", env=env)
 
 
-def tests_of(one: Machine) -> list[str]:
+def tests_of(host: Machine) -> list[str]:
     """Return the files of tests for a host: of its roles, and from the outside."""
-    tests = hosts.role_tests(one.groups, lambda name: (ROOT / name).exists())
-    if not one.brokers:
+    tests = hosts.role_tests(host.groups, lambda name: (ROOT / name).exists())
+    if not host.brokers:
         tests = [WITHOUT_BROKER.get(name, name) for name in tests]
-    return tests + [name for group, name in OF_HOST.items() if not group or group in one.groups]
+    return tests + [name for group, name in OF_HOST.items() if not group or group in host.groups]
 
 
 def clients(tier: str, record: Path, words: str = "") -> Step:

@@ -40,16 +40,16 @@ class Passed:
 
 def total(parts: Iterable[Figures]) -> Figures:
     """Return the sum of figures."""
-    found = Figures(0, 0, 0, 0.0)
+    result = Figures(0, 0, 0, 0.0)
     for of in parts:
-        found = Figures(
-            found.passed + of.passed,
-            found.failed + of.failed,
-            found.skipped + of.skipped,
-            round(found.seconds + of.seconds, 1),
-            found.recorded + of.recorded,
+        result = Figures(
+            result.passed + of.passed,
+            result.failed + of.failed,
+            result.skipped + of.skipped,
+            round(result.seconds + of.seconds, 1),
+            result.recorded + of.recorded,
         )
-    return found
+    return result
 
 
 class Sittings:
@@ -120,8 +120,8 @@ class Sittings:
         # A tier that passed while files changed passed on another tree.
         if self._tree_now() == self.tree:
             steps = {
-                tier: {name: asdict(step) for name, step in found.items()}
-                for tier, found in self.steps.items()
+                tier: {name: asdict(step) for name, step in of_tier.items()}
+                for tier, of_tier in self.steps.items()
             }
             tiers = {tier: asdict(passed) for tier, passed in self.tiers.items()}
             record.write(self.path, {"steps": steps, "tiers": tiers})
@@ -131,8 +131,8 @@ class Sittings:
             data = json.loads(self.path.read_text("utf-8"))
             self.tiers = {tier: _passed(of) for tier, of in data["tiers"].items()}
             self.steps = {
-                tier: {name: _passed(step) for name, step in found.items()}
-                for tier, found in data["steps"].items()
+                tier: {name: _passed(step) for name, step in of_tier.items()}
+                for tier, of_tier in data["steps"].items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self.tiers, self.steps = {}, {}
@@ -147,10 +147,10 @@ def record_whole(sittings: Sittings) -> str:
     if begin() != sittings.tree:
         return "no record: files changed during the run. A whole run needs the final tree"
     try:
-        found = sittings.summed(now(), release(), plan.WHOLE)
+        whole = sittings.summed(now(), release(), plan.WHOLE)
         key = os.environ.get(attestation.KEY_VARIABLE, "")
-        written = attestation.write(found, key)
-        path = record.write_whole(found)
+        written = attestation.write(whole, key)
+        path = record.write_whole(whole)
     except (bootstrap.SetupError, OSError) as error:
         return f"no record: {error}"
     return f"the whole has passed. Commit {path}. ./deploy accepts this tree: {written}"

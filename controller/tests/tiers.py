@@ -112,13 +112,13 @@ def mutants(_words: str, _only: Only = None) -> list[Step]:
 
 def roles(words: str, only: Only = None) -> list[Step]:
     """Return a step per role that has a scenario."""
-    found = worktree.scenarios() if only is None else only
+    candidates = worktree.scenarios() if only is None else only
     # Hosts of other scenarios begin as the host of `release` has become. Then the scenarios that
     # take longest: `base`, whose tests change their host over and over and mostly wait, and
     # scenarios with the most roles.
     carried = worktree.carried_roles()
     chosen = sorted(
-        (n for n in found if words in n),
+        (n for n in candidates if words in n),
         key=lambda n: (n != "release", n != "base", -len(carried[n])),
     )
     if not chosen:
@@ -207,7 +207,7 @@ def e2e(words: str, only: Only = None) -> list[Step]:
     service = shared_cluster("e2e", "service", *chosen, words=words, env=env)
     if only is not None:
         return [service]
-    hosts = sorted(host_tests(env), key=lambda found: -len(found[2]))
+    hosts = sorted(host_tests(env), key=lambda entry: -len(entry[2]))
     return [
         *(
             pytest(

@@ -31,11 +31,11 @@ def files() -> list[str]:
     if listed is not None:
         return sorted({name for name in listed.split("\0") if (ROOT / name).is_file()})
     # An unpacked archive, without git.
-    found = []
+    paths = []
     for place, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in NOT_OURS]
-        found += [str((Path(place) / name).relative_to(ROOT)) for name in names]
-    return sorted(found)
+        paths += [str((Path(place) / name).relative_to(ROOT)) for name in names]
+    return sorted(paths)
 
 
 def base_of_change(revision: str) -> tuple[str, str]:
@@ -94,11 +94,11 @@ def hosts_of(scenario: str) -> list[str]:
 
 def carried_roles() -> dict[str, frozenset[str]]:
     """Return per scenario the roles that its hosts carry: the groups of its inventory."""
-    found = scenarios()
+    names = scenarios()
     result = {}
-    for role in found:
+    for role in names:
         groups = set(re.findall(r"^ +(\w+):$", _inventory(role), re.MULTILINE))
-        result[role] = frozenset({role, "base", *(groups & set(found))})
+        result[role] = frozenset({role, "base", *(groups & set(names))})
     return result
 
 

@@ -76,14 +76,14 @@ class Site:
 
     def address(self, host: str) -> str:
         """Return the address that other hosts reach a host by."""
-        found = self.hosts.get_host(host)
-        known = self.variables.get_vars(host=found)
+        entry = self.hosts.get_host(host)
+        known = self.variables.get_vars(host=entry)
         return str(Templar(self.loader, known).template(known.get("base_address", host)))
 
     def changes(self) -> dict[str, list[Change]]:
         """Return the changes to each host in their order; RenderError if a change is not known."""
         self.loader.set_basedir(str(SITE.parent))
-        found: dict[str, list[Change]] = {host.name: [] for host in self.hosts.get_hosts()}
+        by_host: dict[str, list[Change]] = {host.name: [] for host in self.hosts.get_hosts()}
         book = Playbook.load(str(SITE), variable_manager=self.variables, loader=self.loader)
         for play in book.get_plays():
             if play.name.startswith("Variables "):
@@ -91,13 +91,13 @@ class Site:
                 continue
             # A fact of an earlier play may choose hosts, and delegation reads any host's.
             for host in self.hosts.get_hosts(play.hosts):
-                if host.name not in found:
+                if host.name not in by_host:
                     # Plays of the controller check files.
                     continue
                 for block in play.compile():
                     for task in self._tasks(play, block, host):
-                        found[host.name] += self._changes(play, task, host)
-        return found
+                        by_host[host.name] += self._changes(play, task, host)
+        return by_host
 
     def _tasks(self, play: Any, block: Any, host: Any) -> Iterator[Any]:
         for entry in block.block + block.always:
@@ -164,13 +164,13 @@ class Site:
         return all(templar.evaluate_conditional(condition) for condition in task.when)
 
     def _changes(self, play: Any, task: Any, host: Any) -> list[Change]:
-        found: list[Change] = []
+        changes: list[Change] = []
         registered: list[dict[str, Any]] = []
         module = task.resolved_action or task.action
         name = task.loop_control.loop_var if task.loop_control else "item"
         for variables in self._calls(play, task, host):
             try:
-                found += self._call(task, module, variables, registered, name)
+                changes += self._call(task, module, variables, registered, name)
             except AnsibleError as error:
                 raise RenderError(
                     f"{host.name}: {task.get_path()}: {task.name}: {error}"
@@ -180,7 +180,7 @@ class Site:
             self.variables.set_nonpersistent_facts(host.name, facts)
         if task.register:
             self._register(task, host, registered)
-        return found
+        return changes
 
     def _register(self, task: Any, host: Any, registered: Sequence[dict[str, Any]]) -> None:
         if task.loop is not None:

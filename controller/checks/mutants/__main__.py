@@ -93,8 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = worktree.files()
     sources = worktree.sources(names)
     entries = explained.read(explained.FILE.read_text("utf-8"))
-    if found := explained.problems(entries, sources):
-        print(*found, sep="\n", file=sys.stderr)
+    if lines := explained.problems(entries, sources):
+        print(*lines, sep="\n", file=sys.stderr)
         return 2
     mutants = chosen(options, sources, alive(RESULTS) if options.again else set())
     if not mutants:

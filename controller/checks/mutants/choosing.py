@@ -93,13 +93,13 @@ def tests_of(
 def distances(file: str, graph: Mapping[str, frozenset[str]]) -> dict[str, int]:
     """Return every dependent of a file with the number of imports between them."""
     dependents = references.dependents([file], graph)
-    found = {file: 0}
+    reached = {file: 0}
     last = {file}
     while last:
-        last = {name for name in dependents - set(found) if graph.get(name, frozenset()) & last}
-        far = max(found.values()) + 1
-        found |= dict.fromkeys(last, far)
-    return found
+        last = {name for name in dependents - set(reached) if graph.get(name, frozenset()) & last}
+        far = max(reached.values()) + 1
+        reached |= dict.fromkeys(last, far)
+    return reached
 
 
 def key(mutant: Mutant, sources: Mapping[str, str], tests: Iterable[str]) -> str:

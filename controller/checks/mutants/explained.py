@@ -51,19 +51,21 @@ def read(text: str) -> list[Entry]:
 
 def reason(entries: Sequence[Entry], mutant: Mutant) -> str:
     """Return why a mutant may survive, empty if no entry says so."""
-    one = mutant.mutation
-    found = (entry for entry in entries if entry.covers(mutant.file, one.scope, one.change))
-    return next((entry.reason for entry in found), "")
+    mutation = mutant.mutation
+    matching = (
+        entry for entry in entries if entry.covers(mutant.file, mutation.scope, mutation.change)
+    )
+    return next((entry.reason for entry in matching), "")
 
 
 def problems(entries: Sequence[Entry], sources: Mapping[str, str]) -> list[str]:
     """Return the problems of the list: an entry that explains nothing, or gives no reason."""
-    found = []
+    lines = []
     for entry in entries:
         named = " ".join(word for word in (entry.file, entry.scope, entry.change) if word)
         if len(entry.reason) < SHORTEST_REASON:
-            found.append(f"{named}: got the reason {entry.reason!r}; expected a sentence")
+            lines.append(f"{named}: got the reason {entry.reason!r}; expected a sentence")
         known = mutations(sources.get(entry.file, ""))
-        if not any(entry.covers(entry.file, one.scope, one.change) for one in known):
-            found.append(f"{named}: there is no such mutation; remove the entry or correct it")
-    return found
+        if not any(entry.covers(entry.file, mutation.scope, mutation.change) for mutation in known):
+            lines.append(f"{named}: there is no such mutation; remove the entry or correct it")
+    return lines

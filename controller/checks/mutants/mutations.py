@@ -80,7 +80,7 @@ class Mutation:
 def mutations(source: str) -> list[Mutation]:
     """Return every mutation of a source text, in the order of the text."""
     places = _Places(source)
-    found = [
+    result = [
         Mutation(
             line=node.lineno,
             scope=scope,
@@ -92,7 +92,7 @@ def mutations(source: str) -> list[Mutation]:
         )
         for scope, node, before, after, text in _all(ast.parse(source))
     ]
-    return sorted(set(found), key=lambda each: (each.start, each.end, each.after))
+    return sorted(set(result), key=lambda each: (each.start, each.end, each.after))
 
 
 def apply(source: str, mutation: Mutation) -> str:

@@ -143,8 +143,8 @@ class Tests:
         """Return the report of the last run; it is empty after the time limit."""
         if not self.report.exists():
             return Seen()
-        found = json.loads(self.report.read_text())
-        return Seen(found["seconds"], set(found["failed"]))
+        report = json.loads(self.report.read_text())
+        return Seen(report["seconds"], set(report["failed"]))
 
     def _run(self, words: Sequence[str], seconds: float, *, compile_files: bool = False) -> int:
         """Run pytest in a fork; return its exit code (after the time limit: of a signal)."""

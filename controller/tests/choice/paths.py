@@ -147,15 +147,15 @@ class Reader:
     def named(self, name: str) -> Places:
         """Return the places that a file names, except places to which it only gives a name."""
         file = self._files[name]
-        found: set[str] = set()
+        places: set[str] = set()
         passed = set(file.listed)
         for node in file.nodes:
             if isinstance(node, _NAMING) and id(node) not in passed:
                 uses, is_whole = self._uses(file, node)
-                found |= uses
+                places |= uses
                 if is_whole:
                     passed |= {id(inner) for inner in walk(node)}
-        return frozenset(found - {TOP})
+        return frozenset(places - {TOP})
 
     def may_read_any(self, name: str, listings: Iterable[tuple[str, str]]) -> bool:
         """Tell whether a file names a place below the top of which nothing is known.
@@ -202,8 +202,8 @@ class Reader:
 
     def _in_text(self, file: File, node: ast.JoinedStr) -> Iterator[str]:
         for text in self._texts(file, node):
-            for found in _IN_TEXT.findall(text):
-                yield found.strip("/").removesuffix(".")
+            for path in _IN_TEXT.findall(text):
+                yield path.strip("/").removesuffix(".")
 
     def _place(self, file: File, node: ast.expr) -> Places:
         match node:
@@ -226,27 +226,27 @@ class Reader:
                 return self._called(file, function, arguments)
             case ast.BinOp(left=left, op=ast.Div(), right=right):
                 return self._below(file, self._place(file, left), right)
-            case ast.IfExp(body=one, orelse=other):
-                return self._place(file, one) | self._place(file, other)
+            case ast.IfExp(body=body, orelse=other):
+                return self._place(file, body) | self._place(file, other)
             case ast.Starred(value=ast.Name() as values):
-                found = (self._place(file, one) for one in self._of_list(file, values))
-                return frozenset(itertools.chain.from_iterable(found)) or self._place(file, values)
+                places = (self._place(file, element) for element in self._of_list(file, values))
+                return frozenset(itertools.chain.from_iterable(places)) or self._place(file, values)
         return _NONE
 
     def _of_list(self, file: File, name: ast.Name, depth: int = 0) -> list[ast.expr]:
         """Return the elements of the lists that a name stands for."""
-        found: list[ast.expr] = []
+        elements: list[ast.expr] = []
         for value in file.bound.get(name.id, []):
             for element in _elements(value):
                 match element:
                     case ast.Starred(value=ast.Name() as inner):
                         inside = self._of_list(file, inner, depth + 1) if depth < DEEPEST else []
-                        found += inside or [inner]
+                        elements += inside or [inner]
                     case ast.Starred(value=inner):
-                        found.append(inner)
+                        elements.append(inner)
                     case _:
-                        found.append(element)
-        return found
+                        elements.append(element)
+        return elements
 
     def _called(self, file: File, function: ast.expr, arguments: list[ast.expr]) -> Places:
         match function, arguments:
@@ -277,8 +277,8 @@ class Reader:
             if name == "__file__":
                 self._known[key] = frozenset({file.name})
             elif name in file.bound:
-                found = (self._place(file, value) for value in file.bound[name])
-                self._known[key] = frozenset(itertools.chain.from_iterable(found))
+                places = (self._place(file, value) for value in file.bound[name])
+                self._known[key] = frozenset(itertools.chain.from_iterable(places))
             elif name in file.imported:
                 self._known[key] = self._exported(*file.imported[name])
         return self._known[key]
@@ -294,21 +294,25 @@ class Reader:
             case ast.JoinedStr(values=values):
                 parts = [self._texts(file, value, depth) for value in values]
                 if _count(parts) <= MOST:
-                    return frozenset("".join(found) for found in itertools.product(*parts))
+                    return frozenset(
+                        "".join(combination) for combination in itertools.product(*parts)
+                    )
             case ast.FormattedValue(value=value):
                 if places := self._place(file, value):
                     return frozenset(_MARK + place for place in places)
                 return self._texts(file, value, depth)
             case ast.Name(id=name) if name not in file.parameters and depth < DEEPEST:
-                found = [self._texts(file, value, depth + 1) for value in file.bound.get(name, [])]
-                if not found and name in file.imported:
-                    found = [self._texts_of(*file.imported[name], depth)]
-                return frozenset(itertools.chain.from_iterable(found)) or frozenset({UNKNOWN})
+                texts = [self._texts(file, value, depth + 1) for value in file.bound.get(name, [])]
+                if not texts and name in file.imported:
+                    texts = [self._texts_of(*file.imported[name], depth)]
+                return frozenset(itertools.chain.from_iterable(texts)) or frozenset({UNKNOWN})
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in file.modules:
                 return self._texts_of(file.modules[name], attribute, depth)
             case ast.Starred(value=ast.Name() as values) if depth < DEEPEST:
-                found = [self._texts(file, one, depth + 1) for one in self._of_list(file, values)]
-                return frozenset(itertools.chain.from_iterable(found)) or frozenset({UNKNOWN})
+                texts = [
+                    self._texts(file, element, depth + 1) for element in self._of_list(file, values)
+                ]
+                return frozenset(itertools.chain.from_iterable(texts)) or frozenset({UNKNOWN})
         return frozenset({UNKNOWN})
 
     def _texts_of(self, module: str, name: str, depth: int) -> Places:
@@ -343,7 +347,7 @@ def _parent(place: str, levels: int = 1) -> str:
 
 def _listed(nodes: list[ast.AST]) -> set[int]:
     """Return the nodes of folders of which a comprehension takes only the names of files."""
-    found: set[int] = set()
+    listed: set[int] = set()
     for node in nodes:
         if not isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
             continue
@@ -355,8 +359,8 @@ def _listed(nodes: list[ast.AST]) -> set[int]:
             name = loop.target.id if isinstance(loop.target, ast.Name) else ""
             uses = {id(n) for n in inner if isinstance(n, ast.Name) and n.id == name}
             if uses - of_name == {id(loop.target)}:
-                found |= uses | {id(n) for n in walk(loop.iter)}
-    return found
+                listed |= uses | {id(n) for n in walk(loop.iter)}
+    return listed
 
 
 class Index:
@@ -366,8 +370,8 @@ class Index:
         self.known = frozenset(known)
         self._below: dict[str, set[str]] = {}
         for name in self.known:
-            for found in re.finditer("/", name):
-                self._below.setdefault(name[: found.start()], set()).add(name)
+            for slash in re.finditer("/", name):
+                self._below.setdefault(name[: slash.start()], set()).add(name)
         self._matching: dict[str, Places] = {}
 
     def files(self, place: str) -> Places:

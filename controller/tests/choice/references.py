@@ -77,22 +77,24 @@ def graph(sources: Mapping[str, str], names: Iterable[str]) -> dict[str, frozens
     repository = _Repository(index, modules, commands, places)
     result = {}
     for name, text in sources.items():
-        found: set[str] = set()
+        referred: set[str] = set()
         if name in trees:
-            found |= set(repository.of_python(name, trees[name]))
+            referred |= set(repository.of_python(name, trees[name]))
             for folder in PROGRAMS.get(name, ()):
-                found |= index.files(folder)
+                referred |= index.files(folder)
             if name in PROGRAMS:
-                found |= set(repository.of_started(trees[file] for file in found & set(trees)))
+                referred |= set(
+                    repository.of_started(trees[file] for file in referred & set(trees))
+                )
         elif name.endswith(texts.KINDS) or text.startswith("#!"):
-            found |= set(texts.of_file(name, text, modules, index))
+            referred |= set(texts.of_file(name, text, modules, index))
         elif not name.endswith(".py"):
             continue
         if _TEST.search(name) or name.endswith("/conftest.py"):
-            found |= set(repository.around_test(name))
+            referred |= set(repository.around_test(name))
         if name in trees and _TEST.search(name) and places.may_read_any(name, LISTINGS):
-            found.add(ANY)
-        result[name] = frozenset(found - {name})
+            referred.add(ANY)
+        result[name] = frozenset(referred - {name})
     return result
 
 
@@ -116,13 +118,13 @@ def dependents(changed: Iterable[str], references: Mapping[str, frozenset[str]])
 
 def reached(begin: Iterable[str], references: Mapping[str, Iterable[str]]) -> set[str]:
     """Return the files of `begin` and all to which they refer, directly or not."""
-    found = set(begin)
-    waiting = list(found)
+    names = set(begin)
+    waiting = list(names)
     while waiting:
-        new = set(references.get(waiting.pop(), ())) - found
-        found |= new
+        new = set(references.get(waiting.pop(), ())) - names
+        names |= new
         waiting += new
-    return found
+    return names
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ def of_file(name: str, text: str, modules: Mapping[str, str], index: Index) -> I
     folder = name.rpartition("/")[0]
     for token in set(_FILE.findall(_TESTDIR.sub(" ", text))):
         for place in (folder, *_folders_of_role(name)):
-            if (found := _joined(place, token)) in index.known:
-                yield found
+            if (path := _joined(place, token)) in index.known:
+                yield path
     if name.startswith(("ansible/", "docker/", "testing/roles/", "testing/site/")):
         for role in needed_roles(text):
             yield from index.files(f"{ROLES}{role}")
