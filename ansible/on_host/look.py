@@ -61,7 +61,7 @@ def inactive(units: list[str]) -> list[str]:
 
 def releases_of(units: list[str]) -> dict[str, str]:
     """Return the release of the main process of each unit; other programs are left out."""
-    found = {}
+    by_unit = {}
     for unit in units:
         pid = "".join(_systemctl("show", "--property=MainPID", "--value", unit)).strip()
         try:
@@ -70,8 +70,8 @@ def releases_of(units: list[str]) -> dict[str, str]:
             continue
         release = _RELEASE.search(mapped)
         if release:
-            found[unit] = release[1]
-    return found
+            by_unit[unit] = release[1]
+    return by_unit
 
 
 def look(seconds: float) -> dict[str, object]:

@@ -42,13 +42,13 @@ def _system() -> str:
 
 
 def _free() -> dict[str, int]:
-    found: dict[int, tuple[str, int]] = {}
+    by_device: dict[int, tuple[str, int]] = {}
     for folder in map(Path, FOLDERS):
         if folder.is_dir():
             status = os.statvfs(folder)
             free = status.f_bavail * status.f_frsize
-            found.setdefault(folder.stat().st_dev, (str(folder), free))
-    return dict(found.values())
+            by_device.setdefault(folder.stat().st_dev, (str(folder), free))
+    return dict(by_device.values())
 
 
 def _resolves(name: str) -> bool:

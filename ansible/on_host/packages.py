@@ -41,13 +41,13 @@ def upgrades(simulated: str) -> list[dict[str, object]]:
     """Return the packages that apt-get would install, in its order."""
     return [
         {
-            "name": found["name"],
-            "old": found["old"] or "",
-            "new": found["new"],
-            "security": SECURITY in found["archive"],
+            "name": match["name"],
+            "old": match["old"] or "",
+            "new": match["new"],
+            "security": SECURITY in match["archive"],
         }
-        for found in map(_INST.match, simulated.splitlines())
-        if found
+        for match in map(_INST.match, simulated.splitlines())
+        if match
     ]
 
 
@@ -63,8 +63,8 @@ def newest(kernels: Iterable[str]) -> str:
 
 def _flavour(release: str) -> str:
     """Return the end of a release, such as -cloud-amd64."""
-    found = _FLAVOUR.search(release)
-    return found[0] if found else ""
+    match = _FLAVOUR.search(release)
+    return match[0] if match else ""
 
 
 def reasons(
@@ -79,16 +79,16 @@ def reasons(
     are releases of kernels; a running kernel that is not installed comes from elsewhere. `replaced`
     has a replaced file of each program.
     """
-    found = []
+    sentences = []
     if required is not None:
-        found.append(f"{', '.join(sorted(set(required))) or 'a package'} asks for it")
+        sentences.append(f"{', '.join(sorted(set(required))) or 'a package'} asks for it")
     same = {kernel for kernel in installed if _flavour(kernel) == _flavour(running)}
     if running in same and newest(same) != running:
-        found.append(f"the kernel {newest(same)} is installed, and {running} runs")
+        sentences.append(f"the kernel {newest(same)} is installed, and {running} runs")
     if replaced:
         programs = ", ".join(sorted(replaced)[:5]) + (", ..." if len(replaced) > 5 else "")
-        found.append(f"replaced files are in use by {programs}")
-    return found
+        sentences.append(f"replaced files are in use by {programs}")
+    return sentences
 
 
 def expected(waiting: Iterable[Mapping[str, object]]) -> list[str]:
@@ -99,16 +99,16 @@ def expected(waiting: Iterable[Mapping[str, object]]) -> list[str]:
 
 def replaced_files(processes: Path) -> dict[str, str]:
     """Return the programs that execute a deleted file, each with such a file."""
-    found = {}
+    by_program = {}
     for folder in processes.glob("[0-9]*"):
         try:
             match = _REPLACED.search((folder / "maps").read_text("utf-8", "replace"))
             if match:
-                found[(folder / "comm").read_text().strip()] = match["path"]
+                by_program[(folder / "comm").read_text().strip()] = match["path"]
         except OSError:
             # It has ended.
             continue
-    return found
+    return by_program
 
 
 def state() -> dict[str, object]:

@@ -128,17 +128,24 @@ def _short(heads: list[str]) -> str:
     return " ".join(node[:12] for node in heads[:3]) + (" ..." if len(heads) > 3 else "") or "none"
 
 
-def clone(url: str, one: dict[str, Any]) -> str:
+def clone(url: str, repository: dict[str, Any]) -> str:
     """Clone all but the newest changeset and pull the rest; return the problem, empty if none."""
     with tempfile.TemporaryDirectory(prefix="hgfleet-probe-") as folder:
         command = [HG, "--config", f"web.cacerts={CA}", "--config", "ui.clonebundles=no"]
         steps = [
             ["init", folder + "/copy"],
-            ["-R", folder + "/copy", "pull", "-r", one["heads"][0], f"{url}/{one['path']}"],
-            ["-R", folder + "/copy", "pull", f"{url}/{one['path']}"],
+            [
+                "-R",
+                folder + "/copy",
+                "pull",
+                "-r",
+                repository["heads"][0],
+                f"{url}/{repository['path']}",
+            ],
+            ["-R", folder + "/copy", "pull", f"{url}/{repository['path']}"],
             ["-R", folder + "/copy", "verify", "--quiet"],
             # Fails where a changeset is missing. Others may be the heads by now.
-            ["-R", folder + "/copy", "log", "-r", "+".join(one["heads"]), "-T", "{node}\n"],
+            ["-R", folder + "/copy", "log", "-r", "+".join(repository["heads"]), "-T", "{node}\n"],
         ]
         for step in steps:
             try:

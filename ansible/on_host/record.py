@@ -23,10 +23,10 @@ TRUST = Path("/etc/hgfleet/tls/ca.pem")
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def read() -> dict[str, object]:

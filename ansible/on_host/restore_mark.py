@@ -124,7 +124,7 @@ def _mark(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_changesets(root: Path) -> list[str]:
     """Return the paths of repositories that have changesets."""
-    found = []
+    paths = []
     for above, folders, _ in os.walk(root):
         if ".hg" not in folders:
             folders[:] = [name for name in folders if name[0] != "."]
@@ -132,10 +132,10 @@ def with_changesets(root: Path) -> list[str]:
         folders.clear()
         try:
             if (Path(above) / CHANGELOG).stat().st_size:
-                found.append(str(Path(above).relative_to(root)))
+                paths.append(str(Path(above).relative_to(root)))
         except OSError:
             continue
-    return sorted(found)
+    return sorted(paths)
 
 
 def read(file: Path) -> dict[str, Any] | None:
@@ -145,8 +145,8 @@ def read(file: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(text)
-        return {name: str(found[name]) for name in ("host", "at", "time", "step")}
+        mark = json.loads(text)
+        return {name: str(mark[name]) for name in ("host", "at", "time", "step")}
     except (ValueError, KeyError, TypeError):
         return {"host": "a host that its mark does not tell", "at": "", "time": "", "step": BEGUN}
 

@@ -135,8 +135,8 @@ def _extend_drain(
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
-        return found if isinstance(found, dict) and {"id", "said", "taken"} <= set(found) else {}
+        data = json.loads(path.read_text("utf-8"))
+        return data if isinstance(data, dict) and {"id", "said", "taken"} <= set(data) else {}
     except (OSError, ValueError):
         return {}
 

@@ -97,14 +97,14 @@ def _short(heads: list[str]) -> str:
 
 def problems(question: dict[str, Any], now: float) -> list[str]:
     """Return a sentence for each part of a login that does not work."""
-    found = [
+    texts = [
         listener(question["address"], int(question["port"])),
         key_lookup(question.get("keys", list(KEYS))),
     ]
-    found += [
+    texts += [
         session(question.get("shell", list(SHELL)), known, now) for known in question["truth"]
     ]
-    return [text for text in found if text]
+    return [text for text in texts if text]
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ def _hg(path: str, *arguments: str) -> bytes:
 def _changelog(path: str) -> tuple[int, float]:
     """Return the size of the changelog, 0 without a changeset, and when it changed."""
     try:
-        found = (ROOT / path / ".hg/store/00changelog.i").stat()
+        status = (ROOT / path / ".hg/store/00changelog.i").stat()
     except OSError:
         return 0, 0.0
-    return found.st_size, found.st_mtime
+    return status.st_size, status.st_mtime
 
 
 def choose(changelogs: dict[str, tuple[int, float]], now: float, count: int) -> list[str]:

@@ -39,11 +39,11 @@ DIGITAL_SIGNATURE: Final = x509.KeyUsage(
 def _names(extensions: x509.Extensions) -> set[str]:
     """Return the names in Ansible's notation: DNS:hg1.example.org, IP:192.0.2.1."""
     try:
-        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return set()
     kinds = {x509.DNSName: "DNS", x509.IPAddress: "IP"}
-    return {f"{kinds.get(type(name), type(name).__name__)}:{name.value}" for name in found}
+    return {f"{kinds.get(type(name), type(name).__name__)}:{name.value}" for name in names}
 
 
 def _normal(name: str) -> str:
@@ -62,7 +62,7 @@ def certificate_request_problems(
     try:
         asked = x509.load_pem_x509_csr(request.encode("ascii", "replace"))
         extensions = {extension.oid: extension.value for extension in asked.extensions}
-        found = _names(asked.extensions)
+        asked_names = _names(asked.extensions)
         is_signed = asked.is_signature_valid
     except (ValueError, TypeError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return ["It is no valid request."]
@@ -74,8 +74,8 @@ def certificate_request_problems(
         shown = asked.subject.rfc4514_string()
         problems.append(f"Its subject is '{shown}', expected 'CN={common_name}'.")
     expected = {_normal(name) for name in names}
-    if found != expected:
-        problems.append(f"It has the names {sorted(found)}, expected {sorted(expected)}.")
+    if asked_names != expected:
+        problems.append(f"It has the names {sorted(asked_names)}, expected {sorted(expected)}.")
     problems += [
         f"It has the extension {oid.dotted_string}, which no certificate of a host has."
         for oid in extensions

@@ -156,14 +156,14 @@ def directory_people_entries(people: list[dict[str, Any]], suffix: str) -> dict[
 
 
 def directory_first_passwords(
-    people: list[dict[str, Any]], found: Iterable[Mapping[str, Any]], suffix: str
+    people: list[dict[str, Any]], entries: Iterable[Mapping[str, Any]], suffix: str
 ) -> list[dict[str, str]]:
     """Return DN and password of the people who have none yet.
 
     A person with a password keeps it, as people choose their own. A disabled person gets none,
     here or by hand: slapo-ppolicy takes the lock away from a person whose password is written.
     """
-    present = {str(entry["dn"]).lower(): entry for entry in found}
+    present = {str(entry["dn"]).lower(): entry for entry in entries}
     first = []
     for person in people:
         dn = f"uid={person['name']},ou=people,{suffix}"
@@ -241,14 +241,14 @@ def directory_group_entries(groups: list[dict[str, Any]], suffix: str) -> dict[s
 
 
 def ldap_changes(
-    found: Iterable[Mapping[str, Any]], wanted: Mapping[str, Entry]
+    entries: Iterable[Mapping[str, Any]], wanted: Mapping[str, Entry]
 ) -> dict[str, list[Any]]:
     """Compare the results of community.general.ldap_search with the entries wanted.
 
     Returns `missing` and `different` (`dn` and `attributes`; of a different entry only the
     attributes that differ) and `extra` (DNs of entries found and not wanted).
     """
-    present = {str(entry["dn"]).lower(): entry for entry in found}
+    present = {str(entry["dn"]).lower(): entry for entry in entries}
     changes: dict[str, list[Any]] = {"missing": [], "different": [], "extra": []}
     for dn, attributes in wanted.items():
         entry = present.pop(dn.lower(), None)
@@ -268,14 +268,14 @@ def ldap_changes(
     return changes
 
 
-def directory_follows(found: str, wanted: str) -> bool:
+def directory_follows(present: str, wanted: str) -> bool:
     """Tell whether slapd's `olcSyncrepl` means what is wanted.
 
     slapd writes the settings in an order and in words of its own, and adds some.
     """
-    if not found:
+    if not present:
         return False
-    return _settings(wanted).items() <= _settings(found).items()
+    return _settings(wanted).items() <= _settings(present).items()
 
 
 def _settings(text: str) -> dict[str, str]:

@@ -48,11 +48,11 @@ def table() -> tuple[Row, ...]:
 
 def ports_of(row: Row, variables: Mapping[str, Any]) -> list[int]:
     """Return the ports of a row on a host with these variables; 0 switches a listener off."""
-    found = []
+    ports = []
     for name, default in row["ports"].items():
         value = variables.get(name, default)
-        found += [int(port) for port in (value if isinstance(value, list) else [value])]
-    return sorted({port for port in found if port})
+        ports += [int(port) for port in (value if isinstance(value, list) else [value])]
+    return sorted({port for port in ports if port})
 
 
 def listens(row: Row, host: str, groups: Mapping[str, Sequence[str]]) -> bool:
@@ -71,7 +71,7 @@ def sources(
     if row["open_to"] == "administrators":
         networks = own["base_firewall_administrators"]
         return [(str(network), "base_firewall_administrators") for network in networks]
-    found = []
+    pairs = []
     for client in dict.fromkeys(name for group in row["open_to"] for name in groups.get(group, ())):
         # A host reaches itself through its loopback interface.
         if client != host:
@@ -79,9 +79,9 @@ def sources(
             addresses = variables.get("base_firewall_addresses") or [
                 variables.get("base_address", client)
             ]
-            found += [(str(address), f"base_address of {client}") for address in addresses]
+            pairs += [(str(address), f"base_address of {client}") for address in addresses]
     name = row.get("and_to", "")
-    return found + [(str(network), name) for network in hostvars[host].get(name) or ()]
+    return pairs + [(str(network), name) for network in hostvars[host].get(name) or ()]
 
 
 def _network(text: str) -> Network | None:
@@ -145,30 +145,30 @@ def openings(
     """Return what a host lets in, in the order of the table; `own` are its variables of `base`."""
     # Not a copy: that would make Ansible fill in every variable of the host.
     variables = ChainMap(own, hostvars[host])  # type: ignore[arg-type]
-    found = []
+    opened = []
     for row in table():
         if listens(row, host, groups):
             texts = [text for text, _ in sources(row, host, groups, hostvars, own)]
-            found.append(_opening("tcp", ports_of(row, variables), texts))
+            opened.append(_opening("tcp", ports_of(row, variables), texts))
     for entry in own["base_firewall_open"]:
         ports = [int(port) for port in entry["ports"]]
-        found.append(_opening(entry.get("protocol", "tcp"), ports, entry["from"]))
-    return _simplest(found)
+        opened.append(_opening(entry.get("protocol", "tcp"), ports, entry["from"]))
+    return _simplest(opened)
 
 
 def _opening(protocol: str, ports: Iterable[int], networks: Iterable[str]) -> Opening:
     return Opening(protocol, frozenset(ports), frozenset(map(ipaddress.ip_network, networks)))
 
 
-def _simplest(found: Iterable[Opening]) -> list[Opening]:
+def _simplest(opened: Iterable[Opening]) -> list[Opening]:
     """Leave out ports that another opening opens already, so that no rule depends on the order."""
     everyone = {protocol: frozenset[int]() for protocol in PROTOCOLS}
-    for opening in found:
+    for opening in opened:
         if opening.networks >= EVERYONE:
             everyone[opening.protocol] |= opening.ports
     narrower = [
         Opening(opening.protocol, opening.ports - everyone[opening.protocol], opening.networks)
-        for opening in found
+        for opening in opened
         if not opening.networks >= EVERYONE
     ]
     wide = [Opening(name, ports, EVERYONE) for name, ports in everyone.items()]
@@ -202,7 +202,7 @@ def limits(
 ) -> list[Limit]:
     """Return the limits of a host's parts, in the order of the table."""
     variables: ChainMap[str, Any] = ChainMap(own, hostvars[host])  # type: ignore[arg-type]
-    found = []
+    result = []
     for row in table():
         if not listens(row, host, groups):
             continue
@@ -212,8 +212,8 @@ def limits(
         )
         if ports := ports_of(row, variables) if connections or new else []:
             unlimited = tuple(_unlimited(row, variables, groups, hostvars))
-            found.append(Limit(row["part"], tuple(ports), connections, new, unlimited))
-    return found
+            result.append(Limit(row["part"], tuple(ports), connections, new, unlimited))
+    return result
 
 
 def _unlimited(

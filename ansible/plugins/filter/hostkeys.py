@@ -37,13 +37,13 @@ def known_hosts(keys: Iterable[str], names: Iterable[str], port: int | str = 22)
 
 def sshfp(keys: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return the records of a zone, a line for each name and key; they know no ports."""
-    found = [_parts(key) for key in keys]
+    parts = [_parts(key) for key in keys]
     return [
         f"{_checked(name)}. IN SSHFP {ALGORITHMS[kind]} {SHA256} {_digest(blob)}"
         for name in names
         # An address has no SSHFP records.
         if not re.fullmatch(r"[0-9.]+|.*:.*", name)
-        for kind, blob in found
+        for kind, blob in parts
     ]
 
 

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def newest_document(found: Mapping[str, str], here: str, is_backup: bool = True) -> dict[str, str]:
+def newest_document(
+    documents: Mapping[str, str], here: str, is_backup: bool = True
+) -> dict[str, str]:
     """Return the host with the newest document, given each host's in base64, and a problem.
 
     `here` is the host that gets it: it keeps its own where that is the newest. With `is_backup`,
     its own without a generation is the backup's, and any other is at least as new.
     """
-    versions = {host: version for host in found if (version := _version(found[host])) is not None}
+    versions = {
+        host: version for host in documents if (version := _version(documents[host])) is not None
+    }
     if not versions:
         return {"host": here, "problem": ""}
     newest = max(generation for generation, _ in versions.values())
@@ -54,8 +58,8 @@ def _version(encoded: str) -> tuple[tuple[int, int], str] | None:
 def _generation(value: Any) -> tuple[int, int]:
     if not isinstance(value, dict):
         return _NONE
-    found = value.get("term"), value.get("number")
-    return found if all(type(part) is int for part in found) else _NONE  # type: ignore[return-value]
+    pair = value.get("term"), value.get("number")
+    return pair if all(type(part) is int for part in pair) else _NONE  # type: ignore[return-value]
 
 
 class FilterModule:
