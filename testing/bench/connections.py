@@ -171,7 +171,7 @@ def measure(
             started = [
                 stack.enter_context(host.start("python3", "-c", OTHER, *asking)) for host in others
             ]
-            answers = [one for each in started for one in json.loads(each.communicate()[0])]
+            answers = [answer for each in started for answer in json.loads(each.communicate()[0])]
         said = json.loads(attack.communicate("\n")[0])
     seconds = [took for took, _ in answers]
     slow = statistics.quantiles(seconds, n=20)[-1]
@@ -180,7 +180,7 @@ def measure(
     print(
         f"{target.name:8} {kind:12} held {said['held']:5} refused {said['refused']:5} "
         f"ended {said['ended']:5}   others: {len(answers):4} p95 {slow:6.2f} s "
-        f"wrong {len(wrong)} {sorted({str(one) for one in wrong})}"
+        f"wrong {len(wrong)} {sorted({str(code) for code in wrong})}"
         f"{'' if is_met else '   missed'}",
         flush=True,
     )

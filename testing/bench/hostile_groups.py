@@ -86,7 +86,7 @@ def plan(cases: Iterable[Case], alone: Mapping[str, Outcome]) -> list[list[Case]
             singles.append([case])
         else:
             dear.append((outcome.memory, outcome.dearest, case))
-    dear.sort(key=lambda one: one[:2], reverse=True)
+    dear.sort(key=lambda item: item[:2], reverse=True)
     ordered = [case for _, _, case in dear]
     return singles + [ordered[start : start + SIZE] for start in range(0, len(ordered), SIZE)]
 

@@ -43,7 +43,7 @@ def has_data(prometheus: Prometheus, panel: Mapping[str, Any], host: str) -> boo
     return any(prometheus.ask("query", query=query)["result"] for query in queries)
 
 
-@pytest.mark.parametrize("dashboard", dashboards.read(), ids=lambda one: one["name"])
+@pytest.mark.parametrize("dashboard", dashboards.read(), ids=lambda dashboard: dashboard["name"])
 def test_a_dashboard_draws_every_panel_that_has_data(
     url: str, prometheus: Prometheus, dashboard: Mapping[str, Any]
 ) -> None:

@@ -55,13 +55,13 @@ def test_the_alert_that_always_fires_is_at_the_alertmanager(
     ask = ("amtool", "--alertmanager.url", "http://127.0.0.1:9093", "alert", "--output=json")
 
     def is_there() -> bool:
-        firing = {one["labels"]["alertname"] for one in prometheus.ask("alerts")["alerts"]}
+        firing = {alert["labels"]["alertname"] for alert in prometheus.ask("alerts")["alerts"]}
         assert "Watchdog" in firing
         listed = json.loads(cluster.first("monitoring").run(*ask).ok().stdout)
         (receivers,) = [
-            one["receivers"] for one in listed if one["labels"]["alertname"] == "Watchdog"
+            alert["receivers"] for alert in listed if alert["labels"]["alertname"] == "Watchdog"
         ]
-        assert [one["name"] for one in receivers] == ["heartbeat"]
+        assert [receiver["name"] for receiver in receivers] == ["heartbeat"]
         return True
 
     wait_until("the alert is delivered", is_there, IN_TIME)

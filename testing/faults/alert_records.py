@@ -102,17 +102,17 @@ def silent_prober(before: Data, now: float) -> Data:
     return before | {"written": now - 200}
 
 
-def refusing_broker(found: Data, _now: float) -> Data:
+def refusing_broker(before: Data, _now: float) -> Data:
     """Relay whose broker refuses messages, for minutes, and has a stream of another bound."""
     broker = {"connected": True, "problem": "code 10023", "warnings": ["max_bytes is -1"]}
     events = {"waiting": 1, "seconds": 1000.0, "mirrors": [], "problems": ["code 10023"]}
-    return found | {"broker": broker, "events": events, "waiting": 1, "waiting_seconds": 600.0}
+    return before | {"broker": broker, "events": events, "waiting": 1, "waiting_seconds": 600.0}
 
 
-def documents_away(found: Data, _now: float) -> Data:
+def documents_away(before: Data, _now: float) -> Data:
     """Applier that cannot bring the tokens from a source that answers."""
     away = {"tokens": "the source refuses (500)"}
-    return found | {"source": "", "documents_away": 1, "away": away}
+    return before | {"source": "", "documents_away": 1, "away": away}
 
 
 def dead_events(_text: str, _now: float) -> str:
@@ -120,15 +120,15 @@ def dead_events(_text: str, _now: float) -> str:
     return json.dumps({"ci": {"waiting": 0, "oldest": 0.0, "reason": "", "dead": 2}}) + "\n"
 
 
-def open_firewall(found: Data, now: float) -> Data:
+def open_firewall(before: Data, now: float) -> Data:
     """Look at a firewall that is not in force, after the host has loaded it again before."""
-    return found | {"in_force": False, "looked": now, "restored": now - 60}
+    return before | {"in_force": False, "looked": now, "restored": now - 60}
 
 
-def outdated_units(found: Data, _now: float) -> Data:
+def outdated_units(before: Data, _now: float) -> Data:
     """Units of which the broker runs a library that an update replaced."""
     library = "/usr/lib/x86_64-linux-gnu/libc.so.6"
-    return found | {"units": {"hgfleet-broker.service": library}}
+    return before | {"units": {"hgfleet-broker.service": library}}
 
 
 def clock(_text: str, now: float) -> str:

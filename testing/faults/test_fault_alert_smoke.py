@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.slow]
 
-CHOSEN: Final = [one for one in TABLE if any(shown.alert in SMOKE for shown in one.shown)]
+CHOSEN: Final = [
+    provocation for provocation in TABLE if any(shown.alert in SMOKE for shown in provocation.shown)
+]
 
 
 @pytest.fixture

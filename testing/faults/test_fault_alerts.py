@@ -113,7 +113,7 @@ def history_of_disk(monitor: Host, host: Host) -> Iterator[str]:
     return alert_config.disk_history(labels, DISK_MIB * 1024 * 1024, time.time())
 
 
-@pytest.mark.parametrize("wave", sorted({one.wave for one in TABLE}))
+@pytest.mark.parametrize("wave", sorted({provocation.wave for provocation in TABLE}))
 def test_every_alert_fires_with_its_fault_and_ends_after_it(scene: Scene, wave: int) -> None:
     cluster = scene.cluster
     chosen = [provocation for provocation in TABLE if provocation.wave == wave]
