@@ -399,7 +399,7 @@ def test_a_session_of_an_old_login_is_asked_about_once(site: Site, people: Peopl
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("state", "said"),
     [
         (PersonState("disabled"), "alice may not use this service any more"),
         (PersonState("missing"), "alice may not use this service any more"),
@@ -418,10 +418,10 @@ def test_a_session_of_an_old_login_is_asked_about_once(site: Site, people: Peopl
     ],
 )
 def test_a_person_who_lost_a_right_gets_no_further_session_over_an_old_connection(
-    site: Site, people: People, found: PersonState, said: str
+    site: Site, people: People, state: PersonState, said: str
 ) -> None:
     logged_in(site, 3600)
-    people.found = found
+    people.found = state
     session = site.start()
     assert session.ask(b"heads") is None
     assert said in session.last_words()

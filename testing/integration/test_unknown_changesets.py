@@ -74,8 +74,8 @@ class Served:
 
     def pushes(self) -> dict[str, float]:
         file = self.root / "counters/pushes"
-        found = counters.parse(file.read_bytes()) if file.exists() else {}
-        return {name: value for name, value in found.items() if " " not in name}
+        values = counters.parse(file.read_bytes()) if file.exists() else {}
+        return {name: value for name, value in values.items() if " " not in name}
 
 
 @pytest.fixture

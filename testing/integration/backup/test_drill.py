@@ -69,9 +69,9 @@ def test_a_drill_fails_when_the_newest_backup_cannot_be_restored(host: Host, mad
     # The older backup is a diagnosis.
     assert "its newest backup cannot be restored: 2026-11-24T12" in drills["team/a"]["error"]
     assert "an older backup can, of 2026-11-24T10:00:00 up to push 1" in drills["team/a"]["error"]
-    found = status(host, made)
-    assert (found.site, found.pushes) == (2, 3)
-    assert "its newest backup cannot be restored" in found.reason
+    backup_state = status(host, made)
+    assert (backup_state.site, backup_state.pushes) == (2, 3)
+    assert "its newest backup cannot be restored" in backup_state.reason
     # The next day the repository comes first.
     assert sample(["team/a", *"bcdefgh"], drills, 2, time.time())[0] == "team/a"
 
@@ -128,9 +128,9 @@ def test_pushes_since_the_drilled_backup_count_as_lost(host: Host, made: Primary
     host.run()
     with made.push():
         made.commit(b"5")
-    found = status(host, made)
+    backup_state = status(host, made)
     # Two of them are in a backup that no drill has restored.
-    assert (found.site, found.undrilled, found.reason) == (3, 2, "")
+    assert (backup_state.site, backup_state.undrilled, backup_state.reason) == (3, 2, "")
 
 
 def test_pushes_of_another_log_are_not_those_that_were_drilled(host: Host, made: Primary) -> None:
@@ -141,9 +141,9 @@ def test_pushes_of_another_log_are_not_those_that_were_drilled(host: Host, made:
     for content in (b"others", b"and more"):
         with again.push():
             again.commit(content)
-    found = status(host, again)
-    assert (found.pushes, found.site) == (3, None)
-    assert found.reason == "its push log does not have the push that its last drill restored"
+    backup_state = status(host, again)
+    assert (backup_state.pushes, backup_state.site) == (3, None)
+    assert backup_state.reason == "its push log does not have the push that its last drill restored"
     # A shorter log does not have it either.
     shorter = host.create("shorter/a", OWN, b"other")
     assert status(host, shorter).site is None

@@ -38,14 +38,14 @@ def test_a_former_repository_of_the_path_is_not_put_over_the_one_of_today(host: 
     host.run()
     # Without an identity, the repository that had the path last.
     for wanted in (Wanted("team/a", SECOND), Wanted("team/a")):
-        found = host.restore(wanted)
-        assert described(found.folder) == described(running.path)
-        assert identity.of(found.folder) == SECOND
-        assert found.point.identity == SECOND
+        restored = host.restore(wanted)
+        assert described(restored.folder) == described(running.path)
+        assert identity.of(restored.folder) == SECOND
+        assert restored.point.identity == SECOND
     # The former repository, by its identity, on an operator's word.
-    found = host.restore(Wanted("team/a", FIRST))
-    assert described(found.folder) == former
-    assert identity.of(found.folder) == FIRST
+    restored = host.restore(Wanted("team/a", FIRST))
+    assert described(restored.folder) == former
+    assert identity.of(restored.folder) == FIRST
 
 
 def test_a_renamed_repository_is_restored_from_backups_of_its_former_path(host: Host) -> None:
@@ -54,8 +54,8 @@ def test_a_renamed_repository_is_restored_from_backups_of_its_former_path(host: 
     made.path.rename(made.path.with_name("b"))
     host.create("team/a", SECOND, b"another")
     before = described(made.path.with_name("b"))
-    found = host.restore(Wanted("team/b", FIRST))
-    assert (described(found.folder), found.point.path) == (before, "team/a")
+    restored = host.restore(Wanted("team/b", FIRST))
+    assert (described(restored.folder), restored.point.path) == (before, "team/a")
     at = restore.moment("2026-11-24T09:00+00:00")
     with pytest.raises(HostError):
         restore.restore_at(
@@ -73,10 +73,10 @@ def as_the_release_before(host: Host) -> None:
     folder = Path(f"{host.folder}/copies/{number}{host.settings.points}")
     (folder / "paths").unlink()
     for file in list(folder.iterdir()):
-        found = json.loads(file.read_text())
-        del found["identity"]
+        point = json.loads(file.read_text())
+        del point["identity"]
         file.unlink()
-        (folder / f"{found['path'].replace('/', '+')}.json").write_text(json.dumps(found))
+        (folder / f"{point['path'].replace('/', '+')}.json").write_text(json.dumps(point))
 
 
 @pytest.mark.parametrize("path", ["team/a", "team/x"])
@@ -88,10 +88,10 @@ def test_the_push_log_of_an_older_backup_says_which_repository_it_has(
     as_the_release_before(host)
     with pytest.raises(HostError, match=f"it has repository {FIRST}.*expected {SECOND}"):
         host.restore(Wanted(path, SECOND))
-    found = host.restore(Wanted(path, FIRST))
-    assert described(found.folder) == described(made.path)
+    restored = host.restore(Wanted(path, FIRST))
+    assert described(restored.folder) == described(made.path)
     # It is known by its file from now on.
-    assert identity.of(found.folder) == FIRST
+    assert identity.of(restored.folder) == FIRST
     # A lost repository, of which nothing else is known.
     assert described(host.restore(Wanted(path)).folder) == described(made.path)
 
@@ -109,8 +109,8 @@ def test_a_drill_is_one_of_the_repository_that_the_backup_has(host: Host) -> Non
     host.create("team/a", FIRST, b"content")
     host.run()
     drill(host.settings, host.restic, host.report, ["team/a"])  # type: ignore[arg-type]
-    found = record.load(host.settings.state, record.DRILLS)["team/a"]
-    assert (found["identity"], found.get("error")) == (FIRST, None)
+    drilled = record.load(host.settings.state, record.DRILLS)["team/a"]
+    assert (drilled["identity"], drilled.get("error")) == (FIRST, None)
     runs = record.load(host.settings.state, record.RUNS)["repositories"]
     assert runs["team/a"]["identity"] == FIRST
 

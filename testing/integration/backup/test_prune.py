@@ -65,8 +65,8 @@ class Store:
             env=self.restic.environment() | {"TZ": zone},
             check=True,
         )
-        (found,) = self.ids() - before
-        return found
+        (snapshot,) = self.ids() - before
+        return snapshot
 
     def ids(self) -> set[str]:
         """The ids of all snapshots, which are the names of their files."""
@@ -137,7 +137,7 @@ def test_planted_snapshots_push_out_no_genuine_one(
     assert reason in store.prune()
     assert store.ids() == {*store.genuine, *planted}
     # A person removes them, by the command that the refusal names.
-    assert forget(store.settings, "hg1", [one[:8] for one in planted]) == planted
+    assert forget(store.settings, "hg1", [snapshot[:8] for snapshot in planted]) == planted
     assert store.prune() == ""
     assert store.ids() >= set(store.genuine[-KEPT:])
 
@@ -178,7 +178,7 @@ def test_a_restore_takes_no_backup_of_the_future(store: Store) -> None:
     )
     planted = store.add(NOW + timedelta(days=1))
     assert own.snapshots()[0].id == store.genuine[-1]
-    assert [one.id for one in own.from_future()] == [planted]
+    assert [snapshot.id for snapshot in own.from_future()] == [planted]
 
 
 def test_a_store_that_cannot_be_asked_is_not_an_empty_one(store: Store) -> None:

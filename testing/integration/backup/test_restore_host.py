@@ -46,7 +46,7 @@ def test_a_repository_that_cannot_be_restored_stays_as_it_was(host: Host) -> Non
     host.restic.damage(0)
     assert restored(host) == ["team/a"]
     assert (place / ".hg/hgrc").read_text() == "# of the deploy\n"
-    assert [one.name for one in place.parent.iterdir()] == ["a"]
+    assert [entry.name for entry in place.parent.iterdir()] == ["a"]
 
 
 def test_a_repository_takes_the_place_of_a_blank_one(host: Host) -> None:
@@ -58,7 +58,7 @@ def test_a_repository_takes_the_place_of_a_blank_one(host: Host) -> None:
     (place.parent / ".restored.a/.hg").mkdir(parents=True)
     assert restored(host) == []
     assert described(place) == before
-    assert [one.name for one in place.parent.iterdir()] == ["a"]
+    assert [entry.name for entry in place.parent.iterdir()] == ["a"]
     shutil.rmtree(place)
     assert restored(host) == []
     assert described(place) == before
@@ -75,7 +75,7 @@ def test_changesets_that_came_meanwhile_stay(host: Host, monkeypatch: pytest.Mon
     pushed = described(made.path)
     assert restored(host) == ["team/a"]
     assert described(made.path) == pushed != before
-    assert [one.name for one in made.path.parent.iterdir()] == ["a"]
+    assert [entry.name for entry in made.path.parent.iterdir()] == ["a"]
 
 
 def backed_up(host: Host, place: Path) -> Copies:
@@ -109,7 +109,7 @@ def test_files_take_their_places_once_all_are_restored(
     with pytest.raises(UnavailableError):
         restore_files(restic, snapshot, place, "root")  # type: ignore[arg-type]
     assert (place / "key").read_text() == "of the host"
-    assert sorted(one.name for one in place.iterdir()) == ["key", "new"]
+    assert sorted(entry.name for entry in place.iterdir()) == ["key", "new"]
 
     monkeypatch.setattr(restic, "restore", original)
     restore_files(restic, snapshot, place, "root")  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_files_take_their_places_once_all_are_restored(
     # The backup does not have it.
     assert (place / "new").read_text() == "of the host"
     assert place.stat().st_mode & 0o777 == 0o750
-    assert [one.name for one in place.parent.iterdir()] == ["keys"]
+    assert [entry.name for entry in place.parent.iterdir()] == ["keys"]
     # On a blank host.
     shutil.rmtree(host.folder / "etc")
     restore_files(restic, snapshot, place, "root")  # type: ignore[arg-type]

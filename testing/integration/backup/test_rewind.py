@@ -37,11 +37,11 @@ def test_every_earlier_state_comes_back(tmp_path: Path, seed: int) -> None:
         copy(primary.path, target)
         recovered.rebuild(target / ".hg", point)
 
-        found = rewind.rewind(target / ".hg", point, record.time / 1000)
+        rewound = rewind.rewind(target / ".hg", point, record.time / 1000)
 
-        assert found.push_id == record.id
+        assert rewound.push_id == record.id
         assert described(target) == states[record.id - 1]
-        assert Heads.digest_of(described(target)["heads"]) == found.heads
+        assert Heads.digest_of(described(target)["heads"]) == rewound.heads
         verify(target)
     for entry in primary.entries():
         record = entry.record

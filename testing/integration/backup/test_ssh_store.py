@@ -136,7 +136,7 @@ def test_the_name_of_another_host_leads_to_the_own_folder(store: Store) -> None:
     settings = replace(store.settings("hg2"), host="hg1")
     (settings.secrets / "backup-ssh").write_bytes((store.folder / "hg1").read_bytes())
     # Its address names hg2.
-    assert {one["hostname"] for one in Restic(settings).raw_snapshots()} == {"hg1"}
+    assert {snapshot["hostname"] for snapshot in Restic(settings).raw_snapshots()} == {"hg1"}
 
 
 @pytest.mark.parametrize("key", ["hg1", PRUNER])

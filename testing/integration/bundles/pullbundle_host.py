@@ -114,7 +114,7 @@ class Host(site.Site):
         clone = self.root / name
         shutil.rmtree(clone, ignore_errors=True)
         self.hg("init", clone)
-        revisions = [word for one in have for word in ("--rev", one)]
+        revisions = [word for revision in have for word in ("--rev", revision)]
         if revisions:
             self.hg("-R", clone, "pull", "-q", *revisions, self.source)
         ssh = self.ssh(self.live_hgrc if live else self.hgrc)
@@ -124,13 +124,13 @@ class Host(site.Site):
 
     def state(self) -> str:
         """Return a digest of all that live answers are made from."""
-        found, control = hashlib.sha256(), self.source / ".hg"
+        digest, control = hashlib.sha256(), self.source / ".hg"
         chosen = (control / name for name in ("hgrc", "bookmarks", "localtags", "requires"))
         for file in sorted([*control.glob("store/**/*"), *chosen]):
             if file.is_file():
-                found.update(b"%s\0" % file.relative_to(control).as_posix().encode())
-                found.update(hashlib.sha256(file.read_bytes()).digest())
-        return found.hexdigest()
+                digest.update(b"%s\0" % file.relative_to(control).as_posix().encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return digest.hexdigest()
 
     def compare(self, *arguments: str, have: Iterable[str] = ()) -> str:
         """Pull live and with pull bundles; return the log of the pull with pull bundles."""

@@ -50,9 +50,13 @@ class BundleSite(site.Site):
         self.config = Config(
             stores=tuple(
                 settings.Store(
-                    one.name, "http://unused", "bundles", one.url, private=one.reader is not None
+                    store.name,
+                    "http://unused",
+                    "bundles",
+                    store.url,
+                    private=store.reader is not None,
                 )
-                for one in stores
+                for store in stores
             ),
             signing=root / "signing.toml",
             refresh=Refresh(share=0.01, age=timedelta(days=7)),
@@ -85,8 +89,8 @@ class BundleSite(site.Site):
     def make(self, path: str, commits: int = 2, known_as: str = "") -> str:
         """Make a repository with so many changesets, only on disk; return its identity."""
         shutil.copytree(history(commits), self.path(path))
-        self.paths[found := self.identify(path, known_as)] = path
-        return found
+        self.paths[identity := self.identify(path, known_as)] = path
+        return identity
 
     def change(self, path: str, *options: str) -> str:
         """Commit another line to the only file; return the new node."""
@@ -94,7 +98,7 @@ class BundleSite(site.Site):
 
     def run(self, *repositories: Repository, now: datetime = NOW, **more: Any) -> list[Outcome]:
         """Run the jobs for these repositories, as the registry has them from now on."""
-        known = [one for one in repositories if one.path in self.entered]
+        known = [repository for repository in repositories if repository.path in self.entered]
         if known:
             self.enter(*known)
         everything = more.pop("everything", False)

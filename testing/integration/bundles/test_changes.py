@@ -100,7 +100,7 @@ def test_a_public_repository_at_the_path_of_a_private_one_has_nothing_of_it(
     assert people.published(OTHER) == []
     assert people.published(MINE) == [True]
     said = people.site.manifests.read_text(MINE)
-    assert [one.error for one in people.run()] == [None, None]
+    assert [outcome.error for outcome in people.run()] == [None, None]
     assert people.stored() == [{OTHER}, {MINE}]
     assert people.published(OTHER) == [False]
     # A rename costs nothing, and withdraws nothing.
@@ -117,7 +117,7 @@ def test_a_repository_that_was_made_again_as_private_during_a_run_stays_private(
         people.delete(PATH)
         people.create(PATH, OTHER, read=())
 
-    assert [one.error for one in people.run(again)] == [None]
+    assert [outcome.error for outcome in people.run(again)] == [None]
     assert people.stored() == [set(), set()]
     assert people.published(OTHER) == people.published(MINE) == []
     people.run()
@@ -153,8 +153,8 @@ def test_a_change_between_generation_and_upload_keeps_the_bundle_from_the_public
     assert outcome.error is None
     assert uploaded == ["-", *AFTER.get(change, [])]
     assert people.stored() == [
-        {one[6:] for one in AFTER.get(change, []) if one.startswith("main")},
-        {one[8:] for one in AFTER.get(change, []) if one.startswith("closed")},
+        {expected[6:] for expected in AFTER.get(change, []) if expected.startswith("main")},
+        {expected[8:] for expected in AFTER.get(change, []) if expected.startswith("closed")},
     ]
 
 
@@ -260,7 +260,7 @@ def as_before(people: People, path: str, known_as: str) -> None:
     """Give the state of a repository the names that the release before gave it."""
     site = people.site
     for entry in site.manifests.read(known_as):
-        store = next(one for one in site.stores if entry.url.startswith(f"{one.url}/"))
+        store = next(target for target in site.stores if entry.url.startswith(f"{target.url}/"))
         key = store.key(entry)
         former = key.replace(known_as, path)
         store.content[former] = store.content.pop(key)
@@ -277,7 +277,7 @@ def test_public_bundles_of_the_release_before_are_taken_over(people: People) -> 
     people.run()
     as_before(people, PATH, MINE)
     (former,) = people.site.store.content
-    assert [one.error for one in people.run()] == [None]
+    assert [outcome.error for outcome in people.run()] == [None]
     assert "took over 1 of 1 entries" in people.site.said.getvalue()
     (entry,) = people.site.manifests.read(MINE)
     assert entry.identity == MINE

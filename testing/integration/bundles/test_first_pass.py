@@ -210,7 +210,7 @@ def test_caches_are_told_of_what_must_not_be_read_any_more(closed: BundleSite) -
     assert "ended with 3, expected 0" in str(outcome.error)
     assert len(purging.waiting(closed.config.state)) == 1
     closed.config = good
-    assert all(one.error is None for one in closed.run(private))
+    assert all(outcome.error is None for outcome in closed.run(private))
     assert purging.waiting(closed.config.state) == []
     assert len(taken.read_text().splitlines()) == 2
     assert identity_of("project") in taken.read_text()

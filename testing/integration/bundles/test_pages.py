@@ -68,7 +68,7 @@ def test_every_store_has_a_page_of_the_public_repositories(regions: BundleSite) 
         assert "confidential" not in index
         data = json.loads(store.pages["bundles.json"])
         assert [*data["repositories"]] == ["team/project"]
-        urls = [one["url"] for one in data["repositories"]["team/project"]["bundles"]]
+        urls = [bundle["url"] for bundle in data["repositories"]["team/project"]["bundles"]]
         assert len(urls) == 2
         assert all(url.startswith(store.url) for url in urls)
 
@@ -88,13 +88,13 @@ def test_a_page_that_cannot_be_uploaded_fails_no_run(
 def test_pages_are_renewed_after_a_run_for_some_that_published_something(
     site: BundleSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = site.repository("one"), site.repository("other")
+    pushed, other = site.repository("one"), site.repository("other")
 
     def run() -> list[str]:
-        """Run after pushes to `one`; return the repositories in the page."""
+        """Run after pushes to `pushed`; return the repositories in the page."""
         pipeline = site.pipeline()
-        assert [outcome.error for outcome in pipeline.run([one])] == [None]
-        pipeline.renew_pages([one, other])
+        assert [outcome.error for outcome in pipeline.run([pushed])] == [None]
+        pipeline.renew_pages([pushed, other])
         return [*json.loads(site.store.pages["bundles.json"])["repositories"]]
 
     site.run(other)
@@ -116,8 +116,8 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
     site.change("one")
     pipeline = site.pipeline()
     pipeline.partial = True
-    pipeline.run([one])
-    pipeline.renew_pages([one])
+    pipeline.run([pushed])
+    pipeline.renew_pages([pushed])
     assert site.store.pages["bundles.json"] == b'{"repositories": []}'
 
 
@@ -131,12 +131,12 @@ def test_a_run_over_all_repositories_leaves_its_figures(regions: BundleSite) -> 
 
     regions.run(project, empty, absent, everything=True)
 
-    found = record.parse(file.read_bytes())
-    assert (found.repositories, found.covered) == (1, 1)
+    figures = record.parse(file.read_bytes())
+    assert (figures.repositories, figures.covered) == (1, 1)
     published = regions.published("team/project")
-    assert found.bytes == {store.name: published[0].size for store in regions.stores}
-    assert found.oldest == found.newest == published[0].made.timestamp()
-    assert found.failed == found.incomplete == 0
+    assert figures.bytes == {store.name: published[0].size for store in regions.stores}
+    assert figures.oldest == figures.newest == published[0].made.timestamp()
+    assert figures.failed == figures.incomplete == 0
     before = file.read_bytes()
     regions.run(project, everything=True, dry_run=True)
     assert file.read_bytes() == before

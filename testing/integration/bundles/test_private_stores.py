@@ -29,7 +29,7 @@ def team_only(repository: Repository) -> Repository:
 def test_private_bundles_go_to_the_private_store_and_nowhere_else(closed: BundleSite) -> None:
     public = closed.repository("open", kinds=("stream", "zstd"))
     private = team_only(closed.repository("team/secret", kinds=("stream", "zstd")))
-    assert [one.error for one in closed.run(public, private, everything=True)] == [None, None]
+    assert [result.error for result in closed.run(public, private, everything=True)] == [None, None]
 
     assert closed.bundles() == [["open", "open"], ["team/secret", "team/secret"]]
     assert not any(entry.private for entry in closed.published("open"))
@@ -38,7 +38,7 @@ def test_private_bundles_go_to_the_private_store_and_nowhere_else(closed: Bundle
     main, store = closed.stores
     # The probe, the comparison and the clone were signed; unsigned requests are refused.
     for entry in entries:
-        asked = [one.split(" ")[0] for one in store.asked() if one.endswith(entry.url[-60:])]
+        asked = [line.split(" ")[0] for line in store.asked() if line.endswith(entry.url[-60:])]
         assert asked == ["HEAD", "GET", "GET"]
     assert store.signed.count(False) == 1 + len(entries)
     assert "X-Amz" not in closed.said.getvalue()
@@ -49,7 +49,7 @@ def test_private_bundles_go_to_the_private_store_and_nowhere_else(closed: Bundle
 
     # A second run has nothing to do.
     again = closed.run(public, private, everything=True)
-    assert [one.plan.action for one in again if one.plan] == [Action.KEEP, Action.KEEP]
+    assert [result.plan.action for result in again if result.plan] == [Action.KEEP, Action.KEEP]
     assert closed.pipeline().verify(private).error is None
     said = "\n".join(explain(closed.pipeline(), private))
     assert "closed; not for it: main" in said
@@ -67,7 +67,7 @@ def test_a_private_store_that_is_open_gets_nothing(closed: BundleSite) -> None:
     assert closed.published("secret") == ()
     # Closed, it is filled by the next run.
     closed.stores[1].is_open = lambda _path: False
-    assert [one.error for one in closed.run(public, private)] == [None, None]
+    assert [outcome.error for outcome in closed.run(public, private)] == [None, None]
     assert len(closed.published("secret")) == 1
 
 
@@ -167,7 +167,7 @@ def test_a_private_store_is_emptied_before_it_becomes_public(
     assert closed.published("secret") == ()
     closed.stores[1].reader = None
     outcomes = closed.run(public, private, everything=True)
-    assert [(one.error, one.missing) for one in outcomes] == [(None, {}), (None, {})]
+    assert [(outcome.error, outcome.missing) for outcome in outcomes] == [(None, {}), (None, {})]
     assert closed.bundles() == [["open"], ["open"]]
 
 

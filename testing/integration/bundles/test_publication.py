@@ -126,7 +126,7 @@ def test_a_corrupt_object_is_replaced_under_the_same_key(site: BundleSite) -> No
     # Nothing but a look at the whole content finds it, and --force makes the same key.
     assert site.run(project, force=True)[0].error is None
     assert "already in main" in site.said.getvalue()
-    assert [one.url for one in site.published("project")] == [entry.url]
+    assert [published.url for published in site.published("project")] == [entry.url]
     assert site.store.content == right
 
 

@@ -80,5 +80,5 @@ def test_ancestors_are_found_across_branches(extension: Any, repository: Any) ->
         ([], set(), True),
     ]
     for revisions, tips, expected in cases:
-        found = extension.are_ancestors(changelog, revisions, tips)
-        assert found is expected, (revisions, tips)
+        actual = extension.are_ancestors(changelog, revisions, tips)
+        assert actual is expected, (revisions, tips)

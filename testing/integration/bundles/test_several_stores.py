@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def cloned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """URLs through which a trial clone was begun."""
-    found: list[str] = []
+    urls: list[str] = []
     real = hg_side.clone_through
 
     def clone(hg: Hg, snapshot: Path, manifest_line: str, target: Path) -> frozenset[str]:
-        found.append(manifest_line.split()[0])
+        urls.append(manifest_line.split()[0])
         return real(hg, snapshot, manifest_line, target)
 
     monkeypatch.setattr(hg_side, "clone_through", clone)
-    return found
+    return urls
 
 
 def test_every_store_gets_every_bundle_and_kinds_come_first(regions: BundleSite) -> None:

@@ -153,7 +153,9 @@ def test_an_object_corrupt_in_the_only_store_is_generated_again_also_after_a_kil
     # The next run meets the wrong object under the name of the right object.
     assert rereading.run(project, everything=True, now=DUE)[0].error is None
     assert store.content == right
-    assert [one.url for one in rereading.published("project")] == [one.url for one in before]
+    assert [entry.url for entry in rereading.published("project")] == [
+        entry.url for entry in before
+    ]
 
     # `verify` changes nothing, but the next run, whenever that is, looks.
     store.corrupt(before[1])

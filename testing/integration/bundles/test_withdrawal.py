@@ -132,9 +132,9 @@ def test_a_repository_that_left_the_registry_is_withdrawn_and_deleted_after_the_
 
 
 def test_a_run_for_some_repositories_leaves_the_others_alone(site: BundleSite) -> None:
-    one, other = site.repository("one"), site.repository("other")
-    site.run(one, other, everything=True)
-    site.run(one, now=datetime.now(UTC) + timedelta(days=400))
+    chosen, other = site.repository("one"), site.repository("other")
+    site.run(chosen, other, everything=True)
+    site.run(chosen, now=datetime.now(UTC) + timedelta(days=400))
     assert site.published("other")
     assert len(site.store.content) == 2
 
@@ -151,13 +151,13 @@ def test_a_run_leaves_bundles_of_another_host_alone_and_prune_does_not(site: Bun
 
 
 def test_a_registry_that_is_empty_or_damaged_deletes_nothing(site: BundleSite) -> None:
-    one, other = site.repository("one"), site.repository("other")
-    site.run(one, other, everything=True)
+    chosen, other = site.repository("one"), site.repository("other")
+    site.run(chosen, other, everything=True)
     later = datetime.now(UTC) + timedelta(days=400)
     assert site.run(everything=True, now=later) == []
     pipeline = site.pipeline(later)
     pipeline.partial = True
-    pipeline.run([one], everything=True)
+    pipeline.run([chosen], everything=True)
     assert len(site.store.content) == 2
     assert site.published("other")
 

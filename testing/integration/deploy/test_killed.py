@@ -69,15 +69,15 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def of_run(folder: Path) -> list[str]:
     """Return the commands of processes that have to do with the run, but for the parent."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue
         if str(folder) in words and " -c " not in words:
-            found.append(words)
-    return found
+            commands.append(words)
+    return commands
 
 
 def is_locked(folder: Path) -> bool:

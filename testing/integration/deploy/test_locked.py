@@ -53,8 +53,8 @@ class Site:
 
     def lock(self, name: str = "lock.json") -> dict[str, Any] | None:
         file = self.folder / name
-        found: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
-        return found
+        content: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
+        return content
 
     def log(self) -> list[str]:
         lines = (self.folder / "log.jsonl").read_text().splitlines()

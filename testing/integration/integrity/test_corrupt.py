@@ -54,13 +54,13 @@ def environment_of_the_tests() -> Iterator[None]:
 def primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Primary:
     """A repository with a file per push, below a folder of repositories."""
     monkeypatch.setenv("PYTHONPATH", str(TOP))
-    found = Primary(tmp_path / "repos/team/x")
+    repository = Primary(tmp_path / "repos/team/x")
     for number in range(PUSHES):
-        with found.push():
-            found.commit(b"line %d\n" % number * 200)
-    (found.path / ".hg/hgrc").touch()
+        with repository.push():
+            repository.commit(b"line %d\n" % number * 200)
+    (repository.path / ".hg/hgrc").touch()
     settle()
-    return found
+    return repository
 
 
 def push_later(primary: Primary) -> None:
@@ -80,9 +80,9 @@ def push_later(primary: Primary) -> None:
 
 def file_of(primary: Primary, name: str) -> Path:
     """Return the first file of the store whose path ends so."""
-    found = sorted((primary.path / ".hg/store").rglob(name))
-    assert found, name
-    return found[0]
+    files = sorted((primary.path / ".hg/store").rglob(name))
+    assert files, name
+    return files[0]
 
 
 def test_a_good_repository_has_no_problem(primary: Primary) -> None:
@@ -129,8 +129,8 @@ def test_a_run_goes_on_where_a_repository_cannot_be_verified(
 ) -> None:
     (tmp_path / "state").mkdir()
     monkeypatch.setenv("PYTHONPATH", "/nonexistent")
-    found = run.run(tmp_path / "repos", tmp_path / "state", Report(part="integrity"), 30)
-    assert (found.corrupt, found.failed) == (
+    outcome = run.run(tmp_path / "repos", tmp_path / "state", Report(part="integrity"), 30)
+    assert (outcome.corrupt, outcome.failed) == (
         {},
         [str(primary.path.relative_to(tmp_path / "repos"))],
     )
@@ -149,8 +149,8 @@ def test_a_run_names_the_corrupt_repository_and_a_later_one_the_repair(
     flip(file_of(primary, "file2.i"), -3)
     settle()
     # The share of a night: a site's only repository is verified each night.
-    found = run.run(root, folder, report, 30)
-    assert list(found.corrupt) == ["team/x"]
+    outcome = run.run(root, folder, report, 30)
+    assert list(outcome.corrupt) == ["team/x"]
     assert "event=integrity.corrupt repository=team/x problem=" in capsys.readouterr().out
     assert state.load(folder).data()["corrupt"] == ["team/x"]
     shutil.rmtree(primary.path)
@@ -179,9 +179,9 @@ def test_a_repository_that_took_the_path_of_a_corrupt_one_is_not_corrupt(
     settle()
     # Nothing is verified for it: the result is the other repository's, at its new path.
     assert list(run.run(root, folder, report, 30, ["team/x"]).corrupt) == ["team/y"]
-    found = state.load(folder).repositories
-    assert (found["team/y"].time, found["team/y"].identity) == (verified, "a" * 32)
-    assert found["team/x"].identity == "b" * 32
+    results = state.load(folder).repositories
+    assert (results["team/y"].time, results["team/y"].identity) == (verified, "a" * 32)
+    assert results["team/x"].identity == "b" * 32
 
 
 def test_a_copy_of_the_backup_gets_the_pushes_of_the_corrupt_repository(

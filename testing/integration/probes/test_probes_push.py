@@ -20,9 +20,9 @@ BOOKMARK = "minute/monitor1"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path, "[ui]\nusername = test\n")
-    found.create(REPOSITORY)
-    return found
+    site = Site(tmp_path, "[ui]\nusername = test\n")
+    site.create(REPOSITORY)
+    return site
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_hosts_make_no_heads_of_each_other(site: Site, settings: Settings) -> No
     assert settings.push is not None
     for host in ("monitor1", "monitor2"):
         (site.root / host).mkdir()
-        one = replace(settings, state=site.root / host, push=replace(settings.push, host=host))
+        of_host = replace(settings, state=site.root / host, push=replace(settings.push, host=host))
         for _ in range(3):
-            assert pushed(one) == ""
+            assert pushed(of_host) == ""
     branches = site.hg_in(REPOSITORY, "branches", "-T", "{branch} ").split()
     assert sorted(branches) == [changes.branch_of("monitor1"), changes.branch_of("monitor2")]
     assert len(site.hg_in(REPOSITORY, "heads", "-T", "{rev} ").split()) == 2

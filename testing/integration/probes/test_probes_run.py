@@ -32,9 +32,9 @@ REPOSITORY = "canary"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path, "[ui]\nusername = test\n")
-    found.create(REPOSITORY)
-    return found
+    site = Site(tmp_path, "[ui]\nusername = test\n")
+    site.create(REPOSITORY)
+    return site
 
 
 @pytest.fixture
@@ -87,12 +87,12 @@ class Pages:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    found = Pages()
+    pages = Pages()
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(variable, "status")
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    yield pages
+    pages.server.shutdown()
+    pages.server.server_close()
 
 
 def shown_at(settings: Settings, url: str) -> Settings:
@@ -102,9 +102,9 @@ def shown_at(settings: Settings, url: str) -> Settings:
 def test_a_clone_is_a_result_and_leaves_nothing_behind(site: Site, settings: Settings) -> None:
     site.commit(REPOSITORY, "one", "1")
     run.run(settings)
-    found = history.load(settings.state, history.CLONE)
-    assert found.total.succeeded == 1
-    assert 0 < found.total.seconds < settings.timeout_seconds
+    clones = history.load(settings.state, history.CLONE)
+    assert clones.total.succeeded == 1
+    assert 0 < clones.total.seconds < settings.timeout_seconds
     assert not list(settings.scratch.iterdir())
 
 
@@ -171,8 +171,8 @@ def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, pa
     assert headers["Content-Type"] == page.CONTENT_TYPE
     assert headers["Cache-Control"] == "public, max-age=30"
     assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=status/")
-    found = history.load(settings.state, history.CLONE)
-    assert 0 <= found.uploaded - found.results[-1].time < 60
+    clones = history.load(settings.state, history.CLONE)
+    assert 0 <= clones.uploaded - clones.results[-1].time < 60
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_result_is_kept_where_the_store_does_not_take_the_page(
     url = pages.url if status else "http://127.0.0.1:1"
     with pytest.raises(error, match="AccessDenied" if status else "127.0.0.1:1: cannot upload"):
         run.run(shown_at(settings, url))
-    found = history.load(settings.state, history.CLONE)
-    assert (found.total.succeeded, found.uploaded) == (1, 0.0)
+    clones = history.load(settings.state, history.CLONE)
+    assert (clones.total.succeeded, clones.uploaded) == (1, 0.0)
 
 
 def test_a_damaged_history_begins_anew_and_is_told(

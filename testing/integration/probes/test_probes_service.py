@@ -69,12 +69,12 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    found = Service(tmp_path)
+    service = Service(tmp_path)
     try:
-        assert found.told() == "READY=1"
-        yield found
+        assert service.told() == "READY=1"
+        yield service
     finally:
-        found.stop()
+        service.stop()
 
 
 def test_the_first_run_is_at_once_and_a_reload_is_another(service: Service) -> None:

@@ -89,8 +89,8 @@ def push(place: Path, bundle: Path, kind: str, last: int = 0) -> None:
         with repo.transaction(b"push") as transaction:
             if kind == "changesets":
                 with bundle.open("rb") as file:
-                    found = exchange.readbundle(repo.ui, file, b"all.hg")
-                    bundle2.applybundle(repo, found, transaction, source=b"push", url=b"push")
+                    unbundler = exchange.readbundle(repo.ui, file, b"all.hg")
+                    bundle2.applybundle(repo, unbundler, transaction, source=b"push", url=b"push")
             if kind == "phases":
                 phases.advanceboundary(repo, transaction, phases.public, [repo[b"tip"].node()])
             moved = [(b"stable", repo[b"tip"].node())]

@@ -68,7 +68,7 @@ class PushlogSite(site.Site):
 
     def records(self, repository: str = "server") -> list[Record]:
         """Return the records, whose chain is valid, and whose last digest is of the heads."""
-        records = [one.record for one in chain.checked(log_file.entries(self.log(repository)))]
+        records = [entry.record for entry in chain.checked(log_file.entries(self.log(repository)))]
         words = ("log", "-r", "heads(all())", "-T", "{node}\n", "--hidden")
         heads = self.hg("-R", self.path(repository), *words, **OPERATOR).split()
         if records:

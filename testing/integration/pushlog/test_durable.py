@@ -63,9 +63,9 @@ def order(site: PushlogSite) -> Path:
 
 def happened(order: Path) -> list[str]:
     """Return the events since the last call."""
-    found = order.read_text().splitlines() if order.exists() else []
+    events = order.read_text().splitlines() if order.exists() else []
     order.unlink(missing_ok=True)
-    return found
+    return events
 
 
 SYNCED = ["open locked", "sync unlocked", "told"]
@@ -98,11 +98,11 @@ def test_bookmarks_phases_and_removals_are_on_the_disk_too(site: PushlogSite, or
     site.push()
     happened(order)
     site.server("debugstrip", "--config", "extensions.strip=", "tip", "--no-backup")
-    found = happened(order)
+    events = happened(order)
     # A single sync for all transactions of the removal, and for its record.
-    assert [one for one in found if one.startswith(("open", "sync"))] == SYNCED[:2]
-    assert found[-1] == "told"
-    assert [one.kind for one in site.records()][-1] == "strip"
+    assert [event for event in events if event.startswith(("open", "sync"))] == SYNCED[:2]
+    assert events[-1] == "told"
+    assert [record.kind for record in site.records()][-1] == "strip"
 
 
 def test_what_leaves_no_record_is_not_synced(site: PushlogSite, order: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_disk_that_does_not_confirm_a_push_is_told_to_the_client(
     site.change(text="two\n")
     site.push()
     assert happened(order) == SYNCED
-    assert [one.id for one in site.records()] == [1, 2]
+    assert [record.id for record in site.records()] == [1, 2]
 
 
 def test_a_host_may_go_without(site: PushlogSite, order: Path) -> None:
@@ -248,9 +248,9 @@ def test_the_disk_is_closed_in_each_end_of_a_transaction(site: PushlogSite, orde
     happened(order)
     done = site.server("ends", "--traceback", "--config", f"extensions.ends={site.root}/ends.py")
     assert done.endswith("none is open\n")
-    found = happened(order)
+    events = happened(order)
     # 20 times each: a record of its own, and five under the same lock that are synced at once.
-    assert found.count("sync unlocked") == 20 + 20 + 1
-    assert found.count("told") == 20 * 6 + 1
-    assert {one for one in found if one.startswith("open")} == {"open locked"}
+    assert events.count("sync unlocked") == 20 + 20 + 1
+    assert events.count("told") == 20 * 6 + 1
+    assert {event for event in events if event.startswith("open")} == {"open locked"}
     assert len(site.records()) == 1 + 20 * 6 + 1

@@ -69,7 +69,7 @@ def test_a_fork_begins_a_chain_of_its_own(pushed: PushlogSite) -> None:
     pushed.at_work("push", pushed.url("fork"))
     adoption, push = pushed.records("fork")
     assert (adoption.kind, push.kind, push.id) == ("adoption", "push", 2)
-    assert adoption.repository not in {one.repository for one in pushed.records()}
+    assert adoption.repository not in {record.repository for record in pushed.records()}
 
 
 def test_a_storage_upgrade_keeps_the_log_byte_for_byte(pushed: PushlogSite) -> None:

@@ -73,7 +73,7 @@ class Primary(Site):
     def register_all(self, *paths: str) -> None:
         """Register only these repositories."""
         made = [Repository(path, "", "public", (), True, ()) for path in paths]
-        self.register(Registry(MappingProxyType({one.path: one for one in made})))
+        self.register(Registry(MappingProxyType({entry.path: entry for entry in made})))
 
     def people_create(self, path: str, identity: str) -> None:
         """Create the repository of a person, as `repo create` does."""

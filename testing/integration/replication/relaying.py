@@ -30,10 +30,10 @@ SECONDS = 60.0
 
 async def until(what: str, probe: Callable[[], Any], seconds: float = SECONDS) -> Any:
     deadline = Deadline(seconds)
-    while not (found := probe()):
+    while not (value := probe()):
         assert not deadline.is_over(), f"{what}: not within {deadline}"
         await asyncio.sleep(0.02)
-    return found
+    return value
 
 
 async def end(task: asyncio.Task[None], before: set[asyncio.Task[Any]]) -> None:
@@ -47,8 +47,8 @@ async def end(task: asyncio.Task[None], before: set[asyncio.Task[Any]]) -> None:
     task.cancel()
     while not (await asyncio.wait({task}, timeout=SECONDS / 12))[0]:
         assert not deadline.is_over(), f"it does not end: {task}"
-        for one in asyncio.all_tasks() - before:
-            one.cancel()
+        for younger in asyncio.all_tasks() - before:
+            younger.cancel()
     if not task.cancelled():
         task.result()
 
@@ -164,18 +164,18 @@ async def stream_of(
     try:
         api = client.jetstream(timeout=30)
         state = (await api.stream_info(stream)).state
-        found: list[tuple[dict[str, str], bytes]] = []
+        stored: list[tuple[dict[str, str], bytes]] = []
         for sequence in range(max(1, state.first_seq), state.last_seq + 1):
             message = await api.get_msg(stream, sequence)
-            found.append((dict(message.headers or {}), message.data or b""))
-        return found
+            stored.append((dict(message.headers or {}), message.data or b""))
+        return stored
     finally:
         await client.close()
 
 
-def ids(found: list[tuple[dict[str, str], bytes]]) -> list[str]:
+def ids(stored: list[tuple[dict[str, str], bytes]]) -> list[str]:
     """Return the pushes of messages: identity and number, and any epoch but the first."""
-    return [push_of(headers) for headers, _ in found]
+    return [push_of(headers) for headers, _ in stored]
 
 
 def push_of(headers: dict[str, str]) -> str:

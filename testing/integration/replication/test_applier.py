@@ -277,8 +277,8 @@ def test_the_primary_is_told_what_the_mirror_shows_and_confirms_its_lease(site: 
             lease = decode_lease((await leases.next_msg(120)).data)
             confirmed = Confirmed(lease.host, lease.boot, lease.sent, 1.0, lease.caught_up)
             await client.publish(messages.confirmed("hgweb1"), confirmed.body())
-            found = site.applier.state()
-            if lease.caught_up and found.get("lease_until", 0) > lease.sent:
+            mirror_state = site.applier.state()
+            if lease.caught_up and mirror_state.get("lease_until", 0) > lease.sent:
                 break
         else:
             pytest.fail(site.applier.log.read_text())
@@ -451,8 +451,8 @@ class UserRepository:
     def readers_here(self) -> object:
         """The readers on the mirror."""
         mirror = self.site.mirror
-        found = user_repositories.load_effective(mirror.registry, mirror.dynamic)
-        return found.repositories[self.path].read
+        registry = user_repositories.load_effective(mirror.registry, mirror.dynamic)
+        return registry.repositories[self.path].read
 
     def waits(self, number: int) -> None:
         """Wait until the mirror has a push and does not apply it."""
@@ -551,8 +551,8 @@ def test_changesets_that_an_operator_strips_leave_the_mirror(site: Site) -> None
     site.wait("a")
     site.applier.wait_for(lambda: site.applier.state()["caught_up"])
     settings = site.applier.settings
-    found = Verification(settings, SourceClient(settings)).run(["a"], lambda _: None, 60.0)
-    assert [result.finding for result in found] == [Finding.EQUAL], found
+    results = Verification(settings, SourceClient(settings)).run(["a"], lambda _: None, 60.0)
+    assert [result.finding for result in results] == [Finding.EQUAL], results
     assert state(site.mirror.path("a")) == state(own.path)
     assert len(state(own.path)["changesets"]) == 3
     assert site.applier.state()["parked"] == {}

@@ -83,7 +83,7 @@ class Host:
 
     async def _is_accepted(self, mark: str) -> bool:
         await self.is_heard()
-        return not any(mark in one for one in self.refused)
+        return not any(mark in refusal for refusal in self.refused)
 
     async def is_heard(self) -> None:
         """Wait until the broker has taken all that was sent, subscriptions too.
@@ -144,8 +144,8 @@ def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
             (message,) = await source.fetch(1, timeout=ANSWER)
             assert message.data == wanted
             await message.ack_sync(timeout=int(ANSWER))
-        found = await stream.stream_info(messages.PUSHES)
-        assert found.state.messages == 1
+        info = await stream.stream_info(messages.PUSHES)
+        assert info.state.messages == 1
         assert not primary.refused
         assert not mirror.refused
 
@@ -175,7 +175,7 @@ def test_webhooks_of_the_primary_deliver_through_consumers_and_letters_of_receiv
         await stored.forget(ci.identity)
         await stored.add(letters.DEAD, letter)
         await stored.remove(2)
-        assert [one async for one in stored.read(letters.DEAD)] == []
+        assert [remaining async for remaining in stored.read(letters.DEAD)] == []
         assert await primary.may_subscribe(letters.subject(letters.AGAIN))
         assert not primary.refused
         for subject in (
@@ -219,8 +219,8 @@ def test_the_primary_keeps_large_pushes_and_a_mirror_reads_them_only(
     async def story(primary: Host, mirror: Host) -> None:
         api = primary.client.jetstream()
         wanted = push_objects.expected(1, 2**20, streams_of_service.MAX_AGE)
-        for one in (wanted, wanted.evolve(max_bytes=2**21)):
-            await streams_of_service.ensured(api, one, lambda *_, **__: None)
+        for config in (wanted, wanted.evolve(max_bytes=2**21)):
+            await streams_of_service.ensured(api, config, lambda *_, **__: None)
         file = tmp_path / "object"
         file.write_bytes(line + b"\nchangegroup")
         with file.open("rb") as content:
@@ -282,8 +282,8 @@ def test_the_feed_of_each_web_host_reads_events(
             assert (message.data, message.metadata.sequence.stream) == (b"event", 1)
             break
         assert not host.refused
-        for one in (primary, host):
-            await one.client.close()
+        for peer in (primary, host):
+            await peer.client.close()
 
     asyncio.run(run())
 
@@ -338,8 +338,8 @@ def test_a_mirror_can_neither_push_nor_speak_for_another(
             *("$JS.>", ">", "hgfleet.events.>"),
         ):
             assert not await mirror.may_subscribe(subject), subject
-        found = await primary.client.jetstream().stream_info(messages.PUSHES)
-        assert found.state.messages == 0
+        info = await primary.client.jetstream().stream_info(messages.PUSHES)
+        assert info.state.messages == 0
 
     told(secured, authority, story)
 

@@ -51,9 +51,9 @@ def test_a_worker_that_failed_makes_no_other_changegroup(
         used: list[int] = []
 
         async def make(where: Path, *nodes: str, limit: int = 2**20) -> bytes:
-            found = await made.make(where, nodes, limit)
+            changegroup = await made.make(where, nodes, limit)
             used.extend(worker.pid for worker in made._idle)
-            return found
+            return changegroup
 
         try:
             first = await make(path, node)
@@ -68,9 +68,9 @@ def test_a_worker_that_failed_makes_no_other_changegroup(
             await made.close()
         return used
 
-    one, same, two, three = asyncio.run(work())
-    assert one == same
-    assert len({one, two, three}) == 3
+    first_pid, same_pid, second_pid, third_pid = asyncio.run(work())
+    assert first_pid == same_pid
+    assert len({first_pid, second_pid, third_pid}) == 3
 
 
 @pytest.mark.parametrize(

@@ -501,12 +501,12 @@ def test_a_document_that_cannot_be_brought_keeps_no_other_from_it(
 ) -> None:
     _bundles(primary, "team/one")
     _bundles(primary, "team/two")
-    one, two = identity_of("team/one"), identity_of("team/two")
-    (mirror.settings.pull_bundles / one).write_text("a file in the way")
+    blocked, other = identity_of("team/one"), identity_of("team/two")
+    (mirror.settings.pull_bundles / blocked).write_text("a file in the way")
     sync.run()
-    assert (mirror.settings.manifests / f"{two}.manifest").exists()
-    assert any(one in line for line in said)
-    assert [name for name in sync.held().away if one in name]
-    (mirror.settings.pull_bundles / one).unlink()
+    assert (mirror.settings.manifests / f"{other}.manifest").exists()
+    assert any(blocked in line for line in said)
+    assert [name for name in sync.held().away if blocked in name]
+    (mirror.settings.pull_bundles / blocked).unlink()
     sync.run()
     assert sync.held().away == {}

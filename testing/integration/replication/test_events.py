@@ -77,9 +77,9 @@ def test_an_event_goes_out_when_every_live_mirror_shows_the_push(
             await pushed(primary, "team/tool", later(primary))
             await until_announced(relay, 2)
             assert relay.state()["events"]["waiting"] == 0
-        found = await stream_of(broker, messages.EVENTS)
-        assert ids(found) == numbers("team/tool", 1, 2)
-        event = json.loads(found[0][1])
+        sent = await stream_of(broker, messages.EVENTS)
+        assert ids(sent) == numbers("team/tool", 1, 2)
+        event = json.loads(sent[0][1])
         assert (event["repository"], event["push"], event["user"]) == ("team/tool", 1, "alice")
         assert event["public"] is True
 
@@ -108,16 +108,16 @@ def test_a_relay_that_starts_asks_mirrors_which_pushes_they_show(
     """They have told the relay before it, or their message was lost."""
 
     async def story() -> None:
-        async with Mirror("hgweb1", broker) as one, Mirror("hgweb2", broker) as two:
+        async with Mirror("hgweb1", broker) as first, Mirror("hgweb2", broker) as second:
             async with relaying(primary) as relay:
                 await until("leases", lambda: len(relay.members.live(time.monotonic())) == 2)
-                two.is_silent = True
+                second.is_silent = True
                 await pushed(primary, "team/tool", later(primary), wait=0.1)
-                await until("both show it", lambda: len(one.shown) == len(two.shown) == 1)
+                await until("both show it", lambda: len(first.shown) == len(second.shown) == 1)
                 relay.announcer._pending.clear()
             async with relaying(primary) as relay:
                 await until_announced(relay, 1)
-                assert two.asked == one.asked == {identity("team/tool")}
+                assert second.asked == first.asked == {identity("team/tool")}
         assert await announced(broker) == numbers("team/tool", 1)
 
     asyncio.run(story())
@@ -161,9 +161,9 @@ def test_a_private_repository_is_marked_and_a_push_before_the_first_start_has_no
             await until("the old push", lambda: relay.positions.announced(identity("team/other")))
             await pushed(primary, "team/tool", later(primary))
             await until_announced(relay, 1)
-        found = await stream_of(broker, messages.EVENTS)
-        assert ids(found) == numbers("team/tool", 1)
-        assert json.loads(found[0][1])["public"] is False
+        sent = await stream_of(broker, messages.EVENTS)
+        assert ids(sent) == numbers("team/tool", 1)
+        assert json.loads(sent[0][1])["public"] is False
 
     asyncio.run(story())
 

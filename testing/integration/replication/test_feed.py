@@ -63,13 +63,13 @@ class Client:
     def events(self) -> list[dict[str, str]]:
         """The events that are complete, each with its fields."""
         blocks = self.text.partition("\r\n\r\n")[2].split("\n\n")[:-1]
-        found = [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
-        return [one for one in found if "event" in one]
+        parsed = [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
+        return [fields for fields in parsed if "event" in fields]
 
     @property
     def pushes(self) -> list[tuple[str, int]]:
-        data = [json.loads(one["data"]) for one in self.events if one["event"] == "push"]
-        return [(one["repository"], one["push"]) for one in data]
+        data = [json.loads(event["data"]) for event in self.events if event["event"] == "push"]
+        return [(push["repository"], push["push"]) for push in data]
 
 
 class Host(Primary):
@@ -87,7 +87,7 @@ class Host(Primary):
         """Register these public repositories, and a private repository."""
         made = [Repository(path, "", "public", (), True, ()) for path in public]
         made.append(Repository(private, "", ("core",), (), True, ()))
-        self.register(Registry({one.path: one for one in made}))
+        self.register(Registry({repository.path: repository for repository in made}))
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[FeedServer]:
@@ -160,7 +160,7 @@ def test_a_client_that_returns_misses_nothing_also_from_another_host(host: Host)
                 await until("the rest", lambda: client.pushes == [("core", 3), ("core", 4)])
             # An event that no stream has: the client looks into the push logs.
             async with host.listen(last="0123456789ab-7") as client:
-                await until("a gap", lambda: [one["event"] for one in client.events] == ["gap"])
+                await until("a gap", lambda: [event["event"] for event in client.events] == ["gap"])
                 await host.announce(("core", 5))
                 await until("the next", lambda: client.pushes == [("core", 5)])
 
@@ -174,7 +174,7 @@ def test_a_private_repository_has_no_events_here(host: Host) -> None:
                 async with host.listen(f"?repository={path}") as refused:
                     assert refused.status == 404
                     assert f"there is no repository '{path}' here" in refused.text
-                    await until("the end", lambda one=refused: one.is_ended)
+                    await until("the end", lambda listener=refused: listener.is_ended)
             await host.announce(("secret", 1), is_public=False)
             # Public when it was pushed to, and private now.
             await host.announce(("secret", 2))
@@ -243,7 +243,7 @@ def test_events_come_when_the_broker_returns_and_another_stream_is_a_new_beginni
             await until("another stream", lambda: server._newest.stream != before)
             await until("the end", lambda: client.is_ended)
             async with host.listen(last=client.events[-1]["id"]) as again:
-                await until("a gap", lambda: [one["event"] for one in again.events] == ["gap"])
+                await until("a gap", lambda: [event["event"] for event in again.events] == ["gap"])
 
     asyncio.run(story())
 

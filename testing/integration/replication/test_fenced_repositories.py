@@ -69,9 +69,9 @@ def put_back(primary: Primary, count: int) -> bytes:
 
 
 def fence_of(primary: Primary) -> Fenced:
-    found = repository_fences.find(primary.settings.terms, ID)
-    assert found is not None
-    return found
+    fence = repository_fences.find(primary.settings.terms, ID)
+    assert fence is not None
+    return fence
 
 
 def is_fenced(relay: Relay, primary: Primary) -> bool:
@@ -159,9 +159,9 @@ def test_a_fence_is_in_the_state_and_outlives_relays_and_pushes(
             await until("it is known", lambda: relay.state()["fenced_repositories"] == 1)
             record = primary.record(TOOL, user="mallo")
             assert "mirrors do not get it" in await pushed(primary, TOOL, record)
-        found = ids(await stream_of(broker))
-        assert found.count(f"{ID}.3") == 1
-        assert f"{ID}.4" not in found
+        published = ids(await stream_of(broker))
+        assert published.count(f"{ID}.3") == 1
+        assert f"{ID}.4" not in published
 
     asyncio.run(story())
 
@@ -283,9 +283,9 @@ def test_pushes_are_given_up_by_name_and_begin_a_new_term(primary: Primary, brok
             # A second loss is fenced again.
             put_back(primary, 1)
             await until("it is fenced", lambda: events(relay).count("repository-fenced") == 2)
-        found = await stream_of(broker)
-        assert ids(found) == [f"{ID}.1", f"{ID}.2", f"{ID}.3", f"{ID}.2.2"]
-        assert messages.decode_push(*found[-1]).record.user == "bob"
+        sent = await stream_of(broker)
+        assert ids(sent) == [f"{ID}.1", f"{ID}.2", f"{ID}.3", f"{ID}.2.2"]
+        assert messages.decode_push(*sent[-1]).record.user == "bob"
 
     asyncio.run(story())
 
@@ -354,9 +354,9 @@ def test_a_loss_after_an_upgrade_is_fenced_where_the_release_before_began_the_te
             file.unlink()
         async with relaying(primary) as relay:
             assert "former-terms-named" in events(relay)
-        found = given_up.load(primary.settings.terms)
+        recorded = given_up.load(primary.settings.terms)
         record = messages.decode_push(*gave_up).record
-        assert found == given_up.GivenUp(2, {ID: frozenset({(3, hash_of(record.line()))})})
+        assert recorded == given_up.GivenUp(2, {ID: frozenset({(3, hash_of(record.line()))})})
         # The power goes, and takes a push of the first term and the positions.
         log = primary.store(other) / log_file.NAME
         log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
@@ -368,7 +368,7 @@ def test_a_loss_after_an_upgrade_is_fenced_where_the_release_before_began_the_te
             record = primary.record(TOOL, epoch=2, user="bob")
             assert "mirrors do not get it" not in await pushed(primary, TOOL, record)
         fences = repository_fences.read(primary.settings.terms)
-        assert {one.path for one in fences.values()} == {other, third}
+        assert {fence.path for fence in fences.values()} == {other, third}
 
     asyncio.run(story())
 
@@ -396,7 +396,7 @@ def test_two_lifts_at_once_lose_no_push_that_was_given_up(primary: Primary) -> N
                 for path in paths
             ]
             terms = await asyncio.gather(*lifts)
-            assert sorted(one.epoch for one in terms if one) == [2, 3]
+            assert sorted(term.epoch for term in terms if term) == [2, 3]
             assert host_terms.own(settings) == (3, "hg1")
             assert given_up.load(settings.terms).pushes.keys() == set(map(identity, paths))
             assert repository_fences.read(settings.terms) == {}
@@ -461,12 +461,12 @@ def test_pushes_between_a_loss_and_its_fence_have_events_after_the_lift(
                 losses = [parse_accepted("team/tool@3")]
                 await lifting.lift(primary.settings, None, fence_of(primary), losses)
                 await until("2 more events", lambda: events(relay).count("announced") == 2)
-        found = await stream_of(broker, messages.EVENTS)
-        assert ids(found) == [f"{ID}.{number}" for number in (1, 2, 3, 2, 3)]
-        assert [json.loads(body)["user"] for _, body in found] == ["alice"] * 3 + ["bob"] * 2
-        names = [push_events.decode(body).id for _, body in found]
+        sent = await stream_of(broker, messages.EVENTS)
+        assert ids(sent) == [f"{ID}.{number}" for number in (1, 2, 3, 2, 3)]
+        assert [json.loads(body)["user"] for _, body in sent] == ["alice"] * 3 + ["bob"] * 2
+        names = [push_events.decode(body).id for _, body in sent]
         assert names[:3] == [f"{ID}.{number}" for number in (1, 2, 3)]
-        hashes = [hash_of(one.line())[:16] for one in made]
+        hashes = [hash_of(push.line())[:16] for push in made]
         assert names[3:] == [f"{ID}.{n}.1.{hash_}" for n, hash_ in zip((2, 3), hashes, strict=True)]
 
     asyncio.run(story())

@@ -46,8 +46,8 @@ class Site:
         self.host = host
         self.mirror = hosts.Host(folder / "hgweb1", "hgweb1", host.authority, source)
         people = {"people": Namespace("people", create=("everyone",), personal=True)}
-        for one in (host, self.mirror):
-            one.registry.write_text(dump_compiled(Registry({}, people)))
+        for machine in (host, self.mirror):
+            machine.registry.write_text(dump_compiled(Registry({}, people)))
         shared: dict[str, Any] = {
             "brokers": (broker.url,),
             "mirrors": ("hgweb1",),

@@ -86,8 +86,8 @@ def test_the_last_of_several_pushes_to_it_brings_them_all(
             said = await pushed(primary, PATH, records[-1], wait=20)
             assert "visible on 1/2 mirrors" in said
             assert relay.state()["problems"] == {}
-        found = ids(await stream_of(broker))
-        assert found[BEFORE:] == [f"{NEW}.{number}" for number in range(1, pushes + 1)]
+        published = ids(await stream_of(broker))
+        assert published[BEFORE:] == [f"{NEW}.{number}" for number in range(1, pushes + 1)]
 
     asyncio.run(story())
 
@@ -163,15 +163,15 @@ def test_a_renamed_repository_and_one_at_its_former_path_are_two(
             for path in (PATH, "people/bob/y", PATH):
                 said = await pushed(primary, path, primary.record(path), wait=20)
                 assert "visible on 1/2 mirrors" in said
-        found = await stream_of(broker)
-        assert [(push_of(one), one[messages.PATH]) for one, _ in found] == [
+        sent = await stream_of(broker)
+        assert [(push_of(headers), headers[messages.PATH]) for headers, _ in sent] == [
             (f"{OLD}.1", PATH),
             (f"{NEW}.1", PATH),
             (f"{OLD}.2", "people/bob/y"),
             (f"{NEW}.2", PATH),
         ]
-        heads = [messages.decode_push(*one) for one in found]
-        assert [one.hash for one in heads] == [headers[messages.HASH] for headers, _ in found]
+        heads = [messages.decode_push(*message) for message in sent]
+        assert [push.hash for push in heads] == [headers[messages.HASH] for headers, _ in sent]
 
     asyncio.run(story())
 

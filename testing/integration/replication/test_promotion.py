@@ -241,7 +241,7 @@ def test_a_parked_repository_whose_pushes_the_brokers_have_dropped_refuses_a_pro
                 await promotion(mirror).run(None)
         # The former primary tells how far it was.
         run = promotion(mirror)
-        run._elsewhere = [Known(**one) for one in promote.positions(primary.settings)]
+        run._elsewhere = [Known(**position) for position in promote.positions(primary.settings)]
         with pytest.raises(PromotionRefusedError, match="push 2 is known to hg1"):
             await run.run(None)
         await promotion(mirror, f"{TOOL}@2").run(None)
@@ -273,7 +273,7 @@ def test_a_push_that_only_another_host_has_refuses_the_promotion(
         primary.record(TOOL)
         file = tmp_path / "positions"
         file.write_text(
-            "".join(f"{json.dumps(one)}\n" for one in promote.positions(primary.settings))
+            "".join(f"{json.dumps(position)}\n" for position in promote.positions(primary.settings))
         )
         run = promotion(mirror)
         run._elsewhere = promote.read_positions(file)
@@ -366,8 +366,10 @@ def test_a_fence_that_cannot_be_judged_keeps_no_other_one(
 ) -> None:
     terms = primary.settings.terms
     first, other = "0a" * 16, "0b" * 16
-    for one in (first, other):
-        repository_fences.fence(terms, repository_fences.Fenced(one, f"team/{one[:2]}", 2))
+    for repository in (first, other):
+        repository_fences.fence(
+            terms, repository_fences.Fenced(repository, f"team/{repository[:2]}", 2)
+        )
 
     def is_back(_: object, fenced: repository_fences.Fenced) -> bool:
         if fenced.repository == first:
@@ -396,10 +398,10 @@ def test_a_primary_that_was_restored_begins_a_new_term_in_which_its_pushes_go_on
         assert (await new_term(primary, "team/tool@2-3").run(None)).epoch == 2
         assert not (primary.settings.terms / host_terms.FENCED).exists()
         assert host_terms.own(primary.settings) == (2, "hg1")
-        streamed = [messages.decode_push(*one) for one in await stream_of(broker)]
-        found = given_up.load(primary.settings.terms)
-        assert found.epoch == 2
-        assert found.pushes == {identity(TOOL): frozenset({(3, streamed[-1].hash)})}
+        streamed = [messages.decode_push(*message) for message in await stream_of(broker)]
+        recorded = given_up.load(primary.settings.terms)
+        assert recorded.epoch == 2
+        assert recorded.pushes == {identity(TOOL): frozenset({(3, streamed[-1].hash)})}
         # Its own positions know the pushes that were given up.
         async with relaying(primary) as relay:
             record = primary.record(TOOL, epoch=2, user="bob")

@@ -160,10 +160,10 @@ def test_the_bucket_has_a_bound_and_the_oldest_pushes_go_first(
                 content = random.Random(number).randbytes(600_000).hex()
                 made.append(primary.push("team/tool", content))
                 await pushed(primary, "team/tool", made[-1])
-            found = await bucket(broker)
-            assert found.config.max_bytes == 3 * 2**20
-            assert found.config.max_age == streams.MAX_AGE
-            assert found.state.bytes <= 3 * 2**20
+            info = await bucket(broker)
+            assert info.config.max_bytes == 3 * 2**20
+            assert info.config.max_age == streams.MAX_AGE
+            assert info.state.bytes <= 3 * 2**20
             assert await kept(primary.settings, made[-1])
             with pytest.raises(UnavailableError):
                 await kept(primary.settings, made[0])
@@ -178,8 +178,8 @@ def test_objects_go_with_their_repository(primary: Primary, broker: Broker) -> N
             for path, record in (("team/tool", gone), ("team/other", stays)):
                 await pushed(primary, path, record)
             before = (await bucket(broker)).state.bytes
-            found = relay.publisher.scan()
-            relay.publisher.scan = lambda: replace(found, purged={gone.repository})  # type: ignore[method-assign]
+            scanned = relay.publisher.scan()
+            relay.publisher.scan = lambda: replace(scanned, purged={gone.repository})  # type: ignore[method-assign]
             await until("it is withdrawn", lambda: "object-withdrawn" in events(relay))
             with pytest.raises(UnavailableError):
                 await kept(primary.settings, gone)
@@ -239,10 +239,10 @@ def keep(broker: Broker, push: PushMessage | Named, *, damage: str = "") -> None
             if damage == "damaged":
                 await api.delete_msg(push_objects.STREAM, last - 1)
             elif damage == "of another digest":
-                found = await api.get_msg(push_objects.STREAM, last)
-                data = json.loads(found.data or b"")
+                message = await api.get_msg(push_objects.STREAM, last)
+                data = json.loads(message.data or b"")
                 data["digest"] = f"SHA-256={'A' * 43}="
-                await api.publish(found.subject or "", json.dumps(data).encode())
+                await api.publish(message.subject or "", json.dumps(data).encode())
 
     asyncio.run(story())
 

@@ -51,15 +51,15 @@ def test_a_push_arrives_in_the_stream_with_its_record_and_its_changesets(
         async with relaying(primary):
             records = [primary.push("team/tool", changesets=2), primary.push("team/tool")]
             await pushed(primary, "team/tool", records[1])
-            found = [messages.decode_push(*one) for one in await stream_of(broker)]
-            assert [one.record for one in found] == records
-            assert [one.path for one in found] == ["team/tool", "team/tool"]
+            pushes = [messages.decode_push(*message) for message in await stream_of(broker)]
+            assert [push.record for push in pushes] == records
+            assert [push.path for push in pushes] == ["team/tool", "team/tool"]
             clone = tmp_path / "clone"
             primary.hg("init", clone)
-            for one in found:
-                apply(clone, one.changegroup)
+            for push in pushes:
+                apply(clone, push.changegroup)
             nodes = primary.hg("log", "-R", clone, "-T", "{node} ").split()
-            assert nodes[::-1] == [node for one in records for node in one.changesets]
+            assert nodes[::-1] == [node for record in records for node in record.changesets]
 
     asyncio.run(story())
 
@@ -134,7 +134,9 @@ def test_a_record_of_an_open_transaction_is_not_published(primary: Primary, brok
             journal.unlink()
             other = primary.record("team/tool", user="bob")
             await pushed(primary, "team/tool", other)
-            assert [messages.decode_push(*one).record for one in await stream_of(broker)] == [
+            assert [
+                messages.decode_push(*message).record for message in await stream_of(broker)
+            ] == [
                 first,
                 other,
             ]
@@ -147,7 +149,7 @@ def test_a_push_says_on_which_mirrors_it_is_visible(primary: Primary, broker: Br
     primary.settings = replace(primary.settings, lease_seconds=12.0)
 
     async def story() -> None:
-        async with relaying(primary) as relay, Mirror("hgweb1", broker) as one:
+        async with relaying(primary) as relay, Mirror("hgweb1", broker) as mirror:
             await until("the lease", lambda: relay.members.live(time.monotonic()) == ("hgweb1",))
             said = await pushed(primary, "team/tool", primary.record("team/tool"))
             assert said.startswith("push 1 recorded; visible on 1/2 mirrors in ")
@@ -162,7 +164,7 @@ def test_a_push_says_on_which_mirrors_it_is_visible(primary: Primary, broker: Br
                     "push 3 recorded; hgweb2 does not show it yet (waited 3 s); "
                     "visible on 1/2 mirrors"
                 )
-            assert one.confirmed[-1].member
+            assert mirror.confirmed[-1].member
             await until("the lease ends", lambda: "mirror-left" in events(relay))
             said = await pushed(primary, "team/tool", primary.record("team/tool"))
             assert said.endswith("; hgweb2 is down")
@@ -207,8 +209,8 @@ def test_while_the_broker_is_down_pushes_go_on_and_arrive_later(
             assert "no broker answers at nats://127.0.0.1" in problem
             await asyncio.to_thread(broker.start)
             await until("all are published", lambda: events(relay).count("published") == 4)
-            found = ids(await stream_of(broker))
-            assert found == [f"{identity('team/tool')}.{number}" for number in (1, 2, 3, 4)]
+            published = ids(await stream_of(broker))
+            assert published == [f"{identity('team/tool')}.{number}" for number in (1, 2, 3, 4)]
 
     asyncio.run(story())
 
@@ -299,9 +301,9 @@ def test_a_killed_relay_loses_nothing_and_publishes_nothing_twice(
     # A pipe that nothing reads would be full after some hundred events.
     with running(primary, subprocess.DEVNULL):
         wait_for("all messages", lambda: asyncio.run(size_of(broker)) >= total, SECONDS)
-    found = ids(asyncio.run(stream_of(broker)))
+    published = ids(asyncio.run(stream_of(broker)))
     for path in paths:
-        own = [one for one in found if one.startswith(identity(path))]
+        own = [push for push in published if push.startswith(identity(path))]
         assert own == [f"{identity(path)}.{number}" for number in range(1, each + 1)]
 
 
@@ -375,8 +377,8 @@ def test_a_log_that_is_damaged_behind_its_position_is_named_and_stops_no_other_r
             assert "replication is down" not in said
             assert unpublished == {}
             assert relay.problems.fenced == {}
-        found = ids(await stream_of(broker))
-        assert found == [f"{name}.1", f"{identity('team/other')}.1", f"{name}.2"]
+        published = ids(await stream_of(broker))
+        assert published == [f"{name}.1", f"{identity('team/other')}.1", f"{name}.2"]
 
     asyncio.run(story())
 
@@ -473,10 +475,10 @@ def test_the_state_of_the_relay_is_in_a_file(primary: Primary, broker: Broker) -
                 "the mirror is live",
                 lambda: state().get("mirrors", {}).get("hgweb1", {}).get("live"),
             )
-            found = state()
-            assert found["role"] == "primary"
-            assert found["broker"] == {"connected": True, "problem": "", "warnings": []}
-            assert found["mirrors"]["hgweb2"] == {"live": False}
+            content = state()
+            assert content["role"] == "primary"
+            assert content["broker"] == {"connected": True, "problem": "", "warnings": []}
+            assert content["mirrors"]["hgweb2"] == {"live": False}
             assert file.stat().st_mode & 0o777 == 0o644
 
     asyncio.run(story())
@@ -559,8 +561,8 @@ def test_a_message_has_the_stamp_of_the_registry(broker: Broker, tmp_path: Path)
                 before = events(relay).count("published")
                 relay.add([identity("a")])
                 await until("a push", lambda n=before: events(relay).count("published") > n)
-        found = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
-        assert found == ["none", readers_gate.stamp(b"one"), readers_gate.stamp(b"two")]
+        stamps = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
+        assert stamps == ["none", readers_gate.stamp(b"one"), readers_gate.stamp(b"two")]
 
     asyncio.run(story())
 

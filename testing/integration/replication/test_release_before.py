@@ -56,8 +56,8 @@ URLS = {"open": "https://open.example/b"}
 
 def pushes() -> list[PushMessage]:
     return [
-        messages.decode_push(one["headers"], base64.b64decode(one["body"]))
-        for one in BEFORE["pushes"]
+        messages.decode_push(push["headers"], base64.b64decode(push["body"]))
+        for push in BEFORE["pushes"]
     ]
 
 
@@ -82,17 +82,17 @@ class Mirror:
             gate=Gate(self.host.settings, away, self.paths),
         )
 
-    def has_applied(self, one: PushMessage) -> None:
+    def has_applied(self, push: PushMessage) -> None:
         """Have a push from before the update, which left no identity but in the push log."""
         (self.place / identity.FILE).write_text(identity.text(IDENTITY))
         known: Any = SimpleNamespace(read=lambda: Known({IDENTITY: PATH}))
-        job = Job(IDENTITY, ((one.line, one.changegroup),))
+        job = Job(IDENTITY, ((push.line, push.changegroup),))
         assert Worker(self.host.repos, known, None).run(job).failure is None
         (self.place / identity.FILE).unlink()
 
-    def run(self, one: PushMessage) -> Result:
-        stamps = frozenset({one.registry})
-        return self.worker.run(Job(IDENTITY, ((one.line, one.changegroup),), stamps=stamps))
+    def run(self, push: PushMessage) -> Result:
+        stamps = frozenset({push.registry})
+        return self.worker.run(Job(IDENTITY, ((push.line, push.changegroup),), stamps=stamps))
 
 
 def test_a_push_of_the_release_before_is_applied(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_push_to_a_repository_that_nothing_names_here_waits(tmp_path: Path) ->
 
 
 def test_messages_of_mirrors_and_sessions_of_the_release_before_are_read() -> None:
-    records = [one.record for one in pushes()]
-    assert [(one.repository, one.id) for one in records] == [(IDENTITY, 1), (IDENTITY, 2)]
-    with pytest.raises(messages.LargeRecordError) as found:
+    records = [push.record for push in pushes()]
+    assert [(record.repository, record.id) for record in records] == [(IDENTITY, 1), (IDENTITY, 2)]
+    with pytest.raises(messages.LargeRecordError) as caught:
         messages.decode_push(BEFORE["large"]["headers"], b"")
-    assert (found.value.repository, found.value.number, found.value.hash) == (IDENTITY, 1, "")
+    assert (caught.value.repository, caught.value.number, caught.value.hash) == (IDENTITY, 1, "")
     assert messages.decode_applied(BEFORE["applied"].encode()) == Applied("hgweb1", IDENTITY, 2)
     brought = Brought("hgweb1", "registry", "boot", 3)
     assert messages.decode_applied(BEFORE["brought"].encode()) == brought
@@ -148,8 +148,8 @@ def test_the_registry_gets_the_identities_that_messages_have(tmp_path: Path) -> 
     before = user_repositories.parse(BEFORE["registry"].encode(), "the registry")
     assert [entry.identity for entry in before.repositories.values()] == ["", ""]
     assert not before.problems()
-    found = {path: identities.found(mirror.host.path(path), "") for path in before.repositories}
-    given, problems = identities.decide(found)
+    known = {path: identities.found(mirror.host.path(path), "") for path in before.repositories}
+    given, problems = identities.decide(known)
     assert (given[PATH], problems) == (IDENTITY, {})
     change = Update(before)
     for path, own in given.items():
@@ -173,7 +173,7 @@ def test_bundles_of_the_release_before_are_offered_once_they_are_taken_over() ->
         kept = adoption.adoptable(entries, repository, since, URLS, NOW)
         # URLs are signed only for keys with an identity: a private repository gets new bundles.
         assert len(kept) == int(is_public)
-        taken = [one.line().encode() for one in kept]
+        taken = [bundle.line().encode() for bundle in kept]
         assert advertised.choose(taken, IDENTITY, is_public) == (taken, set())
         assert not advertised.choose(taken, "9a" * 16, is_public)[0]
 

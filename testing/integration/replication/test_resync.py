@@ -465,11 +465,11 @@ def test_readers_that_change_meanwhile_are_those_of_the_new_repository(
     _resync(mirror, said)
     original = resync.storage_place.rename_exchange
 
-    def exchange(one: Path, other: Path) -> None:
+    def exchange(place: Path, other: Path) -> None:
         # The documents bring new readers, and write them to the folder that is there.
         declared = Repository(PATH, "", ("staff",), (), publishing=False, bundles=())
         mirror.register(Registry(repositories={PATH: declared}))
-        original(one, other)
+        original(place, other)
 
     monkeypatch.setattr(resync.storage_place, "rename_exchange", exchange)
     with dynamic_update.locked(mirror.dynamic):

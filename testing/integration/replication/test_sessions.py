@@ -29,12 +29,12 @@ def test_a_relay_names_the_session_of_a_push(primary: Primary, broker: Broker) -
             await pushed(primary, "team/tool", huge, session="0" * 16)
             said = [fields for event, fields in relay.said if event == "published"]  # type: ignore[attr-defined]
         sent = await stream_of(broker)
-        assert [messages.decode_push(*one).session for one in sent[:2]] == [ID, ""]
+        assert [messages.decode_push(*message).session for message in sent[:2]] == [ID, ""]
         with pytest.raises(messages.LargeRecordError) as caught:
             messages.decode_push(*sent[2])
         assert caught.value.session == "0" * 16
         name = identity("team/tool")
-        assert [(one["push"], one["id"]) for one in said] == [
+        assert [(fields["push"], fields["id"]) for fields in said] == [
             (f"{name}.1", ID),
             (f"{name}.2", None),
             (f"{name}.3", "0" * 16),

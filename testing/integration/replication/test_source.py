@@ -83,7 +83,7 @@ def source(mirror: Host, url: str) -> SourceClient:
 def test_positions_are_the_ends_of_the_push_logs(primary: Primary, source: SourceClient) -> None:
     primary.push("team/tool", "one")
     line = primary.record("team/tool", phases=())
-    assert sorted(source.repositories(), key=lambda one: one.path) == [
+    assert sorted(source.repositories(), key=lambda position: position.path) == [
         Position(EMPTY, "empty", 0, FIRST),
         Position(TOOL, "team/tool", 2, hash_of(line)),
     ]
@@ -134,10 +134,10 @@ def test_changesets_with_others_between_them_are_not_those_of_a_push(
     primary: Primary, source: SourceClient
 ) -> None:
     """A changegroup of them would have no manifests that the others have as well."""
-    one, _two, three = (primary.push("team/tool", name) for name in ("one", "two", "three"))
+    first, _second, third = (primary.push("team/tool", name) for name in ("one", "two", "three"))
     with (
         pytest.raises(GoneError, match="later changesets between them"),
-        source.changegroup(TOOL, [one, three]),
+        source.changegroup(TOOL, [first, third]),
     ):
         pass
 
@@ -248,18 +248,18 @@ def test_the_path_of_a_repository_is_that_of_the_registry_now(
     assert source.state(TOOL).heads == (first,)
     assert source.state(OTHER).heads == (other,)
     assert [parse(line).repository for line in source.log_after(TOOL, 0)] == [TOOL]
-    listed = {one.path: one.identity for one in source.repositories()}
+    listed = {position.path: position.identity for position in source.repositories()}
     assert listed == {"team/tool": OTHER, "team/moved": TOOL, "empty": EMPTY}
 
 
-@pytest.mark.parametrize("found", [OTHER, ""])
+@pytest.mark.parametrize("in_folder", [OTHER, ""])
 def test_a_folder_that_is_another_repository_than_its_entry_is_not_served(
-    primary: Primary, source: SourceClient, found: str
+    primary: Primary, source: SourceClient, in_folder: str
 ) -> None:
     node = primary.push("team/tool", "one")
     file = primary.path("team/tool") / identities.FILE
-    file.write_text(identities.text(found)) if found else file.unlink()
-    got = found or "a repository without identity"
+    file.write_text(identities.text(in_folder)) if in_folder else file.unlink()
+    got = in_folder or "a repository without identity"
     for ask in (
         lambda: list(source.log_after(TOOL, 0)),
         lambda: source.state(TOOL),
@@ -268,7 +268,7 @@ def test_a_folder_that_is_another_repository_than_its_entry_is_not_served(
     ):
         with pytest.raises(RepositoryError, match=f"got .*{got}, expected {TOOL}"):
             ask()
-    (listed,) = (one for one in source.repositories() if one.identity == TOOL)
+    (listed,) = (position for position in source.repositories() if position.identity == TOOL)
     assert (listed.path, listed.id) == ("team/tool", 0)
     assert got in listed.problem
 
@@ -300,13 +300,13 @@ def test_a_repository_that_comes_to_the_path_and_its_entry_is_not_taken_for_the_
     find = Source._path
 
     def path(self: Source, request: requests.Request) -> str:
-        found = find(self, request)
+        former = find(self, request)
         primary.path("team/tool").rename(primary.path("team/moved"))
         primary.path("team/other").rename(primary.path("team/tool"))
         primary.identify("team/moved", TOOL)
         primary.identify("team/tool", OTHER)
         primary.declare("team/tool", "team/moved", "empty")
-        return found
+        return former
 
     monkeypatch.setattr(Source, "_path", path)
     with pytest.raises(RepositoryError, match=f"got repository {OTHER}, expected {TOOL}"):
@@ -320,7 +320,7 @@ def test_a_push_log_of_another_repository_is_a_problem_of_its_own(
 ) -> None:
     node = primary.commit("team/tool", "one", "one")
     primary.record("team/tool", node, identity=OTHER)
-    (listed,) = (one for one in source.repositories() if one.identity == TOOL)
+    (listed,) = (position for position in source.repositories() if position.identity == TOOL)
     assert (listed.id, listed.problem) == (
         0,
         f"team/tool: its push log belongs to repository {OTHER}",
@@ -356,7 +356,7 @@ def test_a_repository_that_cannot_be_read_is_no_trouble_of_the_source(
         with pytest.raises(RepositoryError):
             source.changegroup(TOOL, [node]).__enter__()
     assert source.state(EMPTY).id == 0
-    listed = {one.path: one.problem for one in source.repositories()}
+    listed = {position.path: position.problem for position in source.repositories()}
     assert listed.keys() == {"team/tool", "empty"}
     assert not listed["empty"]
     assert damage is damage_the_store or "team/tool" in listed["team/tool"]
@@ -367,7 +367,7 @@ def test_while_the_registry_of_people_is_damaged_folders_tell_their_identity(
 ) -> None:
     primary.push("team/tool", "one")
     primary.dynamic.write_text("nonsense")
-    assert {one.identity for one in source.repositories()} == {TOOL, EMPTY}
+    assert {position.identity for position in source.repositories()} == {TOOL, EMPTY}
     assert source.state(TOOL).id == 1
 
 
@@ -398,7 +398,7 @@ def test_a_source_of_the_release_before_is_asked_by_path(
         return {k: v for k, v in position(self, identity, path).items() if k != "identity"}
 
     monkeypatch.setattr(Source, "_position", of_the_release_before)
-    assert [(one.identity, one.id) for one in source.repositories()] == [(TOOL, 1)]
+    assert [(listed.identity, listed.id) for listed in source.repositories()] == [(TOOL, 1)]
     assert source.state(TOOL).heads == (node,)
     assert len(list(source.log_after(TOOL, 0))) == 1
     with source.changegroup(TOOL, [node]) as data:
@@ -445,7 +445,7 @@ def test_a_mirror_of_the_release_before_is_answered_by_path(
     connection.request("GET", "/v1/log?path=team/tool&after=0")
     assert connection.getresponse().read() == line + b"\n"
     connection.request("GET", "/v1/repositories")
-    listed = [json.loads(one) for one in connection.getresponse().read().splitlines()]
+    listed = [json.loads(text) for text in connection.getresponse().read().splitlines()]
     expected = {"path": "team/tool", "repository": TOOL, "id": 1, "hash": hash_of(line)}
     assert {**expected, "identity": TOOL} in listed
     connection.request("GET", "/v1/log?path=no/such")

@@ -44,8 +44,8 @@ def member(folder: Path, name: str, tls: Path, routes: Sequence[int]) -> Broker:
     text = configuration(tls, name, NAMES)
     made = Broker(folder / name, "", scheme="tls")
     text = text.replace(f"{name}:{CLIENTS_PORT}", f"localhost:{made.port}")
-    for one, port in zip(NAMES, routes, strict=True):
-        text = text.replace(f"{one}:{ROUTES_PORT}", f"localhost:{port}")
+    for broker_name, port in zip(NAMES, routes, strict=True):
+        text = text.replace(f"{broker_name}:{ROUTES_PORT}", f"localhost:{port}")
     own = routes[NAMES.index(name)]
     made.more = text.replace(f"0.0.0.0:{ROUTES_PORT}", f"127.0.0.1:{own}")
     return made
@@ -112,7 +112,9 @@ async def settled(primary: Primary) -> None:
     while True:
         with contextlib.suppress(*FAILURES):
             cluster = (await stream(primary)).cluster
-            if cluster.leader and all(one.current and not one.offline for one in cluster.replicas):
+            if cluster.leader and all(
+                replica.current and not replica.offline for replica in cluster.replicas
+            ):
                 return
         assert not deadline.is_over(), f"no copies on all brokers within {deadline}"
         await asyncio.sleep(0.1)
@@ -129,9 +131,9 @@ def test_pushes_go_on_without_the_broker_that_leads_the_others(
                 await until(f"{count} messages", lambda: events(relay).count("published") >= count)
 
             await published(1)
-            found = await stream(primary)
-            assert (found.config.num_replicas, len(found.cluster.replicas)) == (3, 2)
-            leader = brokers[NAMES.index(found.cluster.leader)]
+            info = await stream(primary)
+            assert (info.config.num_replicas, len(info.cluster.replicas)) == (3, 2)
+            leader = brokers[NAMES.index(info.cluster.leader)]
             leader.kill()
             await published(2)
             leader.start()
@@ -154,8 +156,8 @@ def test_webhooks_go_on_without_the_broker_that_leads_the_others(
             await until("a request", lambda: servers[0].numbers == [1])
             await until("the other", lambda: servers[1].numbers == [1, 2])
             async with host.asking() as api:
-                found = await api.stream_info(messages.EVENTS)
-            leader = brokers[NAMES.index(found.cluster.leader)]
+                info = await api.stream_info(messages.EVENTS)
+            leader = brokers[NAMES.index(info.cluster.leader)]
             leader.kill()
             await host.announce(3)
             servers[0].is_open.set()

@@ -64,8 +64,8 @@ def test_failures_are_tried_again_and_the_order_stays(host: Host, servers: list[
     asyncio.run(story())
     assert servers[0].numbers == [1, 1, 1, 1, 1, 2, 3]
     # The redirect is not followed, and the name of a delivery stays.
-    assert {one.path for one in servers[0].received} == {"/hook?token=1"}
-    assert len({one.headers["X-Hgfleet-Delivery"] for one in servers[0].received}) == 3
+    assert {request.path for request in servers[0].received} == {"/hook?token=1"}
+    assert len({request.headers["X-Hgfleet-Delivery"] for request in servers[0].received}) == 3
     assert servers[1].numbers == [1, 2, 3]
 
 
@@ -157,14 +157,14 @@ def test_refused_events_are_listed_tried_again_and_dropped(
     def told() -> list[int]:
         """The dead events of each receiver, as the metrics have them."""
         state = json.loads((host.folder / "state.json").read_bytes())
-        return [one["dead"] for one in state.values()]
+        return [receiver["dead"] for receiver in state.values()]
 
     async def story() -> None:
         async with host.delivering():
             await host.announce(1, 2, 3, 4)
             await until("all", lambda: servers[0].numbers == [1, 2, 3, 4])
             await until("three are dead", lambda: host.has_said("dead", 3))
-            dead = [one["repository"] for event, one in host.said if event == "dead"]
+            dead = [fields["repository"] for event, fields in host.said if event == "dead"]
             assert dead == ["team/tool"] * 3
             await until("they are counted", lambda: told() == [3, 0])
             first, *_ = listed = (await command("dead", "list")).splitlines()
@@ -194,7 +194,7 @@ def test_an_event_is_given_up_after_its_time(host: Host, servers: list[Server]) 
             await host.announce(1, 2)
             await until("the second", lambda: servers[0].numbers == [1, 2])
             await host.is_quiet()
-            assert [one.event.number for one in await host.dead()] == [1]
+            assert [letter.event.number for letter in await host.dead()] == [1]
 
     asyncio.run(story())
 
@@ -280,7 +280,7 @@ def test_streams_that_were_made_anew_mix_up_no_events(host: Host, servers: list[
             await until("all", lambda: servers[0].numbers[-1:] == [4])
             await until("all of the other", lambda: servers[1].numbers[-1:] == [4])
             await host.is_quiet()
-            assert [one.event.number for one in await host.dead()] == [4]
+            assert [letter.event.number for letter in await host.dead()] == [4]
 
     asyncio.run(story())
     assert [*dict.fromkeys(servers[0].numbers)] == [1, 2, 3, 4]

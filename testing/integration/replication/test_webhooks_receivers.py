@@ -165,7 +165,10 @@ def test_the_spool_of_the_release_before_is_delivered_once_and_then_gone(
         async with host.delivering():
             await host.is_quiet()
             assert not (host.folder / former_spool.FILE).exists()
-            dead = [(one.receiver, one.event.number, one.reason) for one in await host.dead()]
+            dead = [
+                (letter.receiver, letter.event.number, letter.reason)
+                for letter in await host.dead()
+            ]
             assert sorted(dead) == [("gone", 2, "why"), ("one", 1, "why"), ("two", 1, "why")]
             async with host.asking() as api:
                 there = [info.name for info in await api.consumers_info(messages.EVENTS)]

@@ -79,12 +79,12 @@ class Server:
 
     @property
     def numbers(self) -> list[int]:
-        return [one.number for one in self.received]
+        return [request.number for request in self.received]
 
     def of(self, path: str) -> list[int]:
         """Return the pushes of a repository."""
-        found = [json.loads(one.body) for one in self.received]
-        return [one["push"] for one in found if one["repository"] == path]
+        bodies = [json.loads(request.body) for request in self.received]
+        return [body["push"] for body in bodies if body["repository"] == path]
 
 
 @contextlib.contextmanager
@@ -156,7 +156,10 @@ class Host:
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[Daemon]:
         """Run the daemon in this process."""
-        secrets = {one["name"]: self.secrets.get(one["name"], SECRET) for one in self.receivers}
+        secrets = {
+            receiver["name"]: self.secrets.get(receiver["name"], SECRET)
+            for receiver in self.receivers
+        }
         self.said.clear()
         daemon = Daemon(
             *(self.settings(), self.replication, secrets),
@@ -184,8 +187,8 @@ class Host:
     def configured(self) -> list[str]:
         """Write the files of settings; return the options that name them."""
         text = f'state = "{self.folder}"\nspool = "{self.folder}"\n'
-        for one in self.receivers:
-            values = "".join(f"{name} = {json.dumps(value)}\n" for name, value in one.items())
+        for receiver in self.receivers:
+            values = "".join(f"{name} = {json.dumps(value)}\n" for name, value in receiver.items())
             text += f"[[receivers]]\n{values}"
         self.config.write_text(text)
         replication = self.config.with_name("replication.toml")
@@ -211,8 +214,8 @@ class Host:
     def elsewhere(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the daemon in a process that can be killed."""
         options = [*self.configured(), "run"]
-        for one in self.receivers:
-            (self.folder / one["name"]).write_bytes(SECRET)
+        for receiver in self.receivers:
+            (self.folder / receiver["name"]).write_bytes(SECRET)
         program = (
             "import sys; from hgfleet import cli; from hgfleet.webhooks import consumers; "
             "consumers.ACK_SECONDS = 2.0; sys.exit(cli.main(sys.argv[1:]))"
@@ -235,8 +238,8 @@ class Host:
 
     async def dead(self, receiver: str = "") -> list[Letter]:
         async with self.asking() as api:
-            found = Letters(api).read(letters.DEAD)
-            return [one async for one in found if receiver in ("", one.receiver)]
+            stored = Letters(api).read(letters.DEAD)
+            return [letter async for letter in stored if receiver in ("", letter.receiver)]
 
     async def consumers(self) -> dict[str, int]:
         """Return the number of events that wait at the broker, by the names of the receivers."""
@@ -244,19 +247,19 @@ class Host:
         there = await consumers.receivers(client)
         await client.close()
         return {
-            one.name: (info.num_pending or 0) + (info.num_ack_pending or 0)
-            for one, info in there.items()
+            receiver.name: (info.num_pending or 0) + (info.num_ack_pending or 0)
+            for receiver, info in there.items()
         }
 
     async def is_quiet(self) -> None:
         """Wait until nothing waits at the broker."""
         deadline = Deadline(SECONDS)
-        while any((found := await self.consumers()).values()):
-            assert not deadline.is_over(), found
+        while any((waiting := await self.consumers()).values()):
+            assert not deadline.is_over(), waiting
             await asyncio.sleep(0.02)
 
     def has_said(self, event: str, count: int = 1) -> bool:
-        return [one for one, _ in self.said].count(event) >= count
+        return [name for name, _ in self.said].count(event) >= count
 
     async def with_stream(self) -> None:
         """Make the stream, as the relay does.

@@ -75,23 +75,23 @@ def changesets(site: SelfserviceSite, path: str) -> str:
 
 
 def test_all_repositories_of_a_person_count_together(limited: SelfserviceSite) -> None:
-    one, two = "people/bob/one", "people/bob/two"
-    for path in (one, two):
+    first, second = "people/bob/one", "people/bob/two"
+    for path in (first, second):
         limited.ok("bob", f"repo create {path}")
-    push(limited, one, 60)
+    push(limited, first, 60)
 
-    refused = push(limited, two, 61, code=255)
+    refused = push(limited, second, 61, code=255)
 
     assert "the repositories of bob would have 0.2 MiB, and the limit is 0.1 MiB" in refused
-    assert changesets(limited, two) == ""
-    push(limited, two, 12)
+    assert changesets(limited, second) == ""
+    push(limited, second, 12)
     assert " of 0.1 MiB used\n" in limited.ok("bob", "whoami")
     # Deleted repositories no longer count; archived repositories do.
-    limited.ok("bob", f"repo archive {one}")
-    push(limited, two, 61, code=255)
-    limited.ok("bob", f"repo delete {one} {one}")
-    push(limited, two, 61)
-    assert changesets(limited, two) == "file61 file12 "
+    limited.ok("bob", f"repo archive {first}")
+    push(limited, second, 61, code=255)
+    limited.ok("bob", f"repo delete {first} {first}")
+    push(limited, second, 61)
+    assert changesets(limited, second) == "file61 file12 "
 
 
 def test_repositories_of_a_former_person_of_the_name_do_not_count(
@@ -108,18 +108,18 @@ def test_repositories_of_a_former_person_of_the_name_do_not_count(
 
 
 def test_a_push_walks_through_no_store(limited: SelfserviceSite) -> None:
-    one, two = "people/bob/one", "people/bob/two"
-    for path in (one, two):
+    first, second = "people/bob/one", "people/bob/two"
+    for path in (first, second):
         limited.ok("bob", f"repo create {path}")
-    push(limited, one, 60)
-    note = limited.path(one) / ".hg" / repository_sizes.NAME
+    push(limited, first, 60)
+    note = limited.path(first) / ".hg" / repository_sizes.NAME
     # Some small files of hg are no part of a push: for names of files, for phases, for undoing.
-    assert abs(int(note.read_text()) - repository_sizes.measured(limited.path(one))) <= 8 * BLOCK
+    assert abs(int(note.read_text()) - repository_sizes.measured(limited.path(first))) <= 8 * BLOCK
     # The note is believed.
     note.write_text("0\n")
-    push(limited, two, 61)
+    push(limited, second, 61)
     note.write_text("140000\n")
-    push(limited, two, 1, code=255)
+    push(limited, second, 1, code=255)
 
 
 def test_a_fork_that_is_too_large_is_refused_before_it_is_copied(limited: SelfserviceSite) -> None:
@@ -290,29 +290,29 @@ def test_pushes_at_the_same_time_stay_below_the_quota_together(
     limited: SelfserviceSite, wait_for: WaitFor
 ) -> None:
     """The first push waits between its check and its end, where the second push is checked."""
-    one, two = "people/bob/one", "people/bob/two"
-    for path in (one, two):
+    slow, fast = "people/bob/one", "people/bob/two"
+    for path in (slow, fast):
         limited.ok("bob", f"repo create {path}")
     wait = limited.root / "wait"
     os.mkfifo(wait)
-    hgrc = limited.path(one) / ".hg/hgrc"
+    hgrc = limited.path(slow) / ".hg/hgrc"
     # Hooks run in the order of the settings: only this hook is set after the check.
     hgrc.write_text(
         hgrc.read_text() + f"[hooks]\npriority.pretxnclose.zz = -1\npretxnclose.zz = cat {wait}\n"
     )
     outcome: list[str] = []
-    first = threading.Thread(target=lambda: outcome.append(push(limited, one, 60)))
+    first = threading.Thread(target=lambda: outcome.append(push(limited, slow, 60)))
     first.start()
     # The hook reads: the first push was checked.
     writer = wait_for("the hook", lambda: opened(wait))
     assert writer is not None
     try:
-        push(limited, two, 61, code=255)
+        push(limited, fast, 61, code=255)
     finally:
         os.close(writer)
     first.join()
     assert len(outcome) == 1
-    assert changesets(limited, one) == "file60 "
+    assert changesets(limited, slow) == "file60 "
 
 
 def test_a_folder_of_reservations_that_is_not_in_order_ends_no_push(

@@ -46,8 +46,8 @@ class SteeredSite(site.Site):
 
     def readers(self, read: Read, known_as: str = IDENTITY) -> None:
         """Have the registry say who may read the repository, and which identity it has."""
-        one = Repository(REPOSITORY, "", read, (), True, ("zstd",))
-        self.register(Registry({REPOSITORY: one}))
+        repository = Repository(REPOSITORY, "", read, (), True, ("zstd",))
+        self.register(Registry({REPOSITORY: repository}))
         with dynamic_update.update(self.dynamic) as entries:
             entries.note_identity(REPOSITORY, known_as)
 
@@ -65,10 +65,10 @@ class SteeredSite(site.Site):
     def steer(self, endpoints: Iterable[Endpoint], *, networks: str = "") -> None:
         """Write the settings of steering."""
         text = f'health = "{self.health}"\nstate = "{self.root}"\n'
-        for one in endpoints:
-            text += f'[[endpoint]]\nname = "{one.name}"\nurl = "{one.url}"\n'
-            text += f'region = "{one.region}"\n' if one.region else ""
-            text += f'cdn = {str(one.is_cdn).lower()}\norigin = "{one.origin}"\n'
+        for endpoint in endpoints:
+            text += f'[[endpoint]]\nname = "{endpoint.name}"\nurl = "{endpoint.url}"\n'
+            text += f'region = "{endpoint.region}"\n' if endpoint.region else ""
+            text += f'cdn = {str(endpoint.is_cdn).lower()}\norigin = "{endpoint.origin}"\n'
         (self.root / "steering.toml").write_text(f"{text}[networks]\n{networks}\n")
 
     def probed(
@@ -81,7 +81,9 @@ class SteeredSite(site.Site):
 
     def publish(self, *lines: Entry | bytes) -> None:
         """Replace the manifest; each entry is of this repository unless it says otherwise."""
-        written = (one if isinstance(one, bytes) else own(one).line().encode() for one in lines)
+        written = (
+            entry if isinstance(entry, bytes) else own(entry).line().encode() for entry in lines
+        )
         (self.control / "clonebundles.manifest").write_bytes(b"".join(b"%s\n" % w for w in written))
 
     def lines(

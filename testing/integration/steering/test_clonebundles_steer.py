@@ -44,7 +44,7 @@ def test_a_client_is_told_of_its_own_region_first(site: SteeredSite, command: by
     site.steer((NEAR, FAR), networks=NETWORKS)
     site.publish(*ALL)
     site.probed("eu", "us")
-    near = [one.url for one in (US_STREAM, US_ZSTD, EU_ZSTD, EU_STREAM)]
+    near = [bundle.url for bundle in (US_STREAM, US_ZSTD, EU_ZSTD, EU_STREAM)]
     assert site.told("192.0.2.9", command) == near
     assert site.told("198.51.100.9", command)[0] == EU_STREAM.url
     assert site.told("203.0.113.9", command)[0] == EU_ZSTD.url
@@ -84,7 +84,7 @@ def test_without_a_current_probe_a_client_is_told_of_nothing(site: SteeredSite, 
 
 def test_without_settings_the_manifest_is_passed_on(site: SteeredSite) -> None:
     site.publish(*ALL)
-    assert site.told() == [one.url for one in ALL]
+    assert site.told() == [bundle.url for bundle in ALL]
 
 
 @pytest.mark.parametrize("command", [b"clonebundles", b"clonebundles_manifest"])

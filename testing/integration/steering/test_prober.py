@@ -36,7 +36,8 @@ def probe_round(prober: Prober, entries: list[Entry]) -> None:
     """Probe once, while these entries are published."""
     known = [state.entry for state in prober.objects]
     prober.change(
-        [one for one in entries if one not in known], [one for one in known if one not in entries]
+        [entry for entry in entries if entry not in known],
+        [entry for entry in known if entry not in entries],
     )
     prober.round()
 
@@ -228,7 +229,7 @@ def test_an_endpoint_that_lost_all_but_one_object_is_soon_up_for_that_one(
     store.refused = {f"{m} {n}" for m in ("HEAD", "GET") for n in range(40) if n != left}
     rounds(prober, entries, 2 * selection.ROUNDS + health.GOOD_IN_A_ROW)
     assert prober.condition.is_up
-    assert set(prober.objects.dead) == {one.url for one in entries if one != entries[left]}
+    assert set(prober.objects.dead) == {entry.url for entry in entries if entry != entries[left]}
 
 
 @pytest.mark.parametrize("error", ["500", "503", "silent", "slow", "page"])
@@ -302,7 +303,7 @@ def test_a_corrupt_object_is_found_by_reading_and_so_is_its_repair(
     """Length, entity tag and time are as they were: a disk or a cache did it."""
     entries = [store.put("a", CONTENT), store.put("b", CONTENT)]
     rounds(prober, entries)
-    assert prober.objects.read == {one.url for one in entries}
+    assert prober.objects.read == {entry.url for entry in entries}
     store.content["b"] = CONTENT[:-1] + b"y"
     rounds(prober, entries)
     assert prober.condition.is_up
@@ -399,7 +400,7 @@ def test_manifests_that_change_or_go_are_noticed(config: Config, store: Store) -
     # The replaced entry is kept for the pruning of objects, and is not published.
     manifests.publish("team/project", [second], NOW)
     assert watcher.changes() == ([], [])
-    assert {one.url for one in watcher.entries()} == {first.url, second.url}
+    assert {entry.url for entry in watcher.entries()} == {first.url, second.url}
     manifests.path("team/project").unlink()
     assert watcher.changes() == ([], [second])
     shutil.rmtree(config.manifests)
@@ -434,8 +435,8 @@ def test_manifests_are_read_only_in_folders_that_changed(
     path = manifests.path("z/project")
     path.write_text(path.read_text().replace("changesets=3", "changesets=44"))
     os.utime(config.manifests / "z", (1_700_000_000, 1_700_000_000))
-    found = [watcher.changes() for _ in range(manifest_watcher.FULL)]
-    assert [replace(entries[2], changesets=44)] in [one.added for one in found]
+    changes = [watcher.changes() for _ in range(manifest_watcher.FULL)]
+    assert [replace(entries[2], changesets=44)] in [change.added for change in changes]
 
 
 def test_a_run_writes_its_state_and_reports_changes(config: Config, store: Store) -> None:

@@ -41,18 +41,18 @@ def cpu(run: object) -> float:
 @pytest.fixture
 def published(config: Config, store: Store) -> list[Entry]:
     """Publish 30,000 objects in 3,000 manifests."""
-    one = store.put("one", b"x" * 100)
-    found = []
+    sample = store.put("one", b"x" * 100)
+    entries = []
     for number in range(0, OBJECTS, A_MANIFEST):
         part = []
         for key in (f"{number + more}" for more in range(A_MANIFEST)):
             store.content[key] = store.content["one"]
-            part.append(Entry(f"{store.url}/{key}", "zstd-v2", one.sha256, 100, 3, NOW))
+            part.append(Entry(f"{store.url}/{key}", "zstd-v2", sample.sha256, 100, 3, NOW))
         folder = config.manifests / f"team{number % 100}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.manifest").write_text(render(part))
-        found += part
-    return found
+        entries += part
+    return entries
 
 
 @pytest.mark.usefixtures("published")

@@ -86,8 +86,8 @@ class StorageSite(site.Site):
     def identify(self, identity: str) -> None:
         """Write the identity of the repository into the registry."""
         self.dynamic.parent.mkdir(exist_ok=True)
-        found = {"format": 1, "repositories": {}, "identities": {"team/old": identity}}
-        self.dynamic.write_text(json.dumps(found))
+        content = {"format": 1, "repositories": {}, "identities": {"team/old": identity}}
+        self.dynamic.write_text(json.dumps(content))
 
     def upgrade(self, code: int = 0) -> str:
         return self.storage("upgrade", "--no-measure", "--format", "text", code=code)
@@ -157,11 +157,11 @@ class StorageSite(site.Site):
 
 def digest(folder: Path) -> str:
     """A hash of all files and links below a folder, without caches."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if "cache" in name or path.is_dir():
             continue
         content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        found.update(name.encode() + b"\0" + content + b"\0")
-    return found.hexdigest()
+        checksum.update(name.encode() + b"\0" + content + b"\0")
+    return checksum.hexdigest()

@@ -26,12 +26,12 @@ def picture(site: StorageSite) -> Contents:
 
 def test_the_same_number_of_other_markers_is_another_picture(site: StorageSite) -> None:
     site.old("debugobsolete", "1" * 40)
-    one = picture(site)
+    first = picture(site)
     site.old("debugobsolete", "--delete", "1")
     site.old("debugobsolete", "2" * 40)
-    two = picture(site)
-    assert one.nodes == two.nodes
-    assert one.markers != two.markers
+    second = picture(site)
+    assert first.nodes == second.nodes
+    assert first.markers != second.markers
 
 
 def test_another_hidden_changeset_is_another_picture(site: StorageSite) -> None:

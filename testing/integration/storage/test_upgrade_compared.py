@@ -51,8 +51,8 @@ rebuild._Rebuild._swap = swap
 
 
 def events(said: str) -> dict[str, Any]:
-    found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    return {one["event"]: one for one in found}
+    logged = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return {event["event"]: event for event in logged}
 
 
 def test_under_the_lock_only_new_revisions_are_read(site: StorageSite) -> None:

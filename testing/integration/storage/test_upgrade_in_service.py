@@ -37,9 +37,9 @@ def test_a_reader_that_began_before_the_exchange_goes_on_in_the_old_store(
     bare = site.root / "bare"
     bare.write_text(HGRC.replace(STEADY, ""))
     without = site.script(read, hgrc=bare)
-    for one in (reader, without):
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n", one.communicate()
+    for process in (reader, without):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
     said = site.upgrade()
     assert "the old store stays for now" in said
     assert "in .hg/storage-upgrade" in site.storage("status")

@@ -91,10 +91,10 @@ class ApplierProcess:
     def state(self) -> dict[str, Any]:
         """Return the content of state.json; nothing before it is there."""
         try:
-            found: dict[str, Any] = json.loads((self.settings.state / "state.json").read_bytes())
+            content: dict[str, Any] = json.loads((self.settings.state / "state.json").read_bytes())
         except FileNotFoundError:
             return {"caught_up": False, "parked": {}, "waiting": 0}
-        return found
+        return content
 
     def wait_for(self, condition: Callable[[], Any]) -> None:
         wait_for(condition, lambda: f"{self.state()}\n{self.log.read_text()[-6000:]}")

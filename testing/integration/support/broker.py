@@ -78,8 +78,8 @@ class Broker:
             line = connection.makefile("rb").readline()
         if not line.startswith(b"INFO "):
             raise ValueError(f"not a broker: {line!r}")
-        found: dict[str, Any] = json.loads(line[5:])
-        return found
+        information: dict[str, Any] = json.loads(line[5:])
+        return information
 
     def kill(self) -> None:
         """End it as a power cut does to a process (kill -9)."""

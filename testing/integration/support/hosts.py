@@ -62,12 +62,12 @@ class Authority:
     def host(self, name: str, **names: Any) -> tuple[Path, Path]:
         """Make the certificate and key of a host; `localhost=True` names 127.0.0.1 as well."""
         key = ec.generate_private_key(ec.SECP256R1())
-        found: list[x509.GeneralName] = [x509.DNSName(name)]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(name)]
         if names.get("localhost"):
-            found.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+            alternatives.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         made = self._builder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key
-        ).add_extension(x509.SubjectAlternativeName(found), critical=False)
+        ).add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         certificate, file = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         self._write(certificate, made.sign(self._key, hashes.SHA256()))
         file.write_bytes(

@@ -84,12 +84,12 @@ class Site:
 
     def enter(self, *repositories: Repository) -> None:
         """Have the inventory declare these repositories, besides those that it declares already."""
-        self.entered |= {one.path: one for one in repositories}
+        self.entered |= {repository.path: repository for repository in repositories}
         self.register(Registry(dict(self.entered)))
         self.dynamic.parent.mkdir(exist_ok=True)
         with dynamic_update.update(self.dynamic) as entries:
-            for one in repositories:
-                entries.note_identity(one.path, one.identity)
+            for repository in repositories:
+                entries.note_identity(repository.path, repository.identity)
 
     def leave(self, path: str) -> None:
         """Have the inventory no longer declare a repository."""
@@ -98,9 +98,9 @@ class Site:
 
     def identify(self, repository: str, known_as: str = "") -> str:
         """Give a repository an identity in its store; return it."""
-        found = known_as or identity_of(repository)
-        (self.path(repository) / identity.FILE).write_text(identity.text(found))
-        return found
+        given = known_as or identity_of(repository)
+        (self.path(repository) / identity.FILE).write_text(identity.text(given))
+        return given
 
     def register(self, registry: Registry) -> None:
         """Replace the compiled registry."""

@@ -110,8 +110,8 @@ class Store:
 
     def asked(self, method: str = "") -> list[str]:
         """The requests that were answered with an object, as "METHOD key"."""
-        served = [(one, key) for one, key, status in self.requests if status == 200]
-        return [f"{one} {key}" for one, key in served if one.startswith(method)]
+        served = [(verb, key) for verb, key, status in self.requests if status == 200]
+        return [f"{verb} {key}" for verb, key in served if verb.startswith(method)]
 
     def put(self, key: str, content: bytes, bundlespec: str = "zstd-v2") -> Entry:
         """Put an object here; return the entry that a manifest has for it."""

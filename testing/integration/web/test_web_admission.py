@@ -208,8 +208,8 @@ def test_pulls_and_pages_do_not_wait(served: Served, protocol: str, wait_for: Wa
     page.request("GET", f"/{REPOSITORY}/log")
     assert b"add three.txt" in page.getresponse().read()
     slots.leave()
-    for one in waiting:
-        assert "3 changesets" in one.end()
+    for waiter in waiting:
+        assert "3 changesets" in waiter.end()
 
 
 @pytest.mark.parametrize("more", [{"changesets": "1000", "size": "100"}], ids=["small"])
@@ -290,8 +290,8 @@ def everything() -> bytes:
 
 
 def has_slot(served: Served, process: subprocess.Popen[bytes]) -> bool:
-    found = [path.read_text() for path in served.queue.glob("*.served")]
-    return any(f"pid={process.pid}\n" in line for line in found)
+    texts = [path.read_text() for path in served.queue.glob("*.served")]
+    return any(f"pid={process.pid}\n" in line for line in texts)
 
 
 @pytest.fixture
@@ -391,21 +391,21 @@ def test_clones_leave_threads_of_each_worker_for_others(served: Served, wait_for
     clones = [served.clone("http") for _ in range(5)]
 
     def ended() -> list[Clone]:
-        return [one for one in clones if one.process.poll() is not None]
+        return [clone for clone in clones if clone.process.poll() is not None]
 
     wait_for("all wait or are refused", lambda: served.waiting() + len(ended()) == len(clones))
     refused = ended()
     assert refused
-    for one in refused:
-        assert "2 clones are being served or wait in this part of the server" in one.text()
+    for clone in refused:
+        assert "2 clones are being served or wait in this part of the server" in clone.text()
     page = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=10)
     page.request("GET", f"/{REPOSITORY}/log")
     assert b"add two.txt" in page.getresponse().read()
     slot.leave()
-    for one in clones:
-        if one not in refused:
-            one.end()
-            assert one.process.returncode == 0, one.text()
+    for clone in clones:
+        if clone not in refused:
+            clone.end()
+            assert clone.process.returncode == 0, clone.text()
 
 
 @pytest.mark.parametrize(

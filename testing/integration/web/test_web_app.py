@@ -51,10 +51,10 @@ def test_each_page_gets_a_nonce_of_its_own_also_out_of_the_store(web: Applicatio
     for _ in range(3):
         reply = ask(web, PROJECT + "/shortlog")
         policy = reply.headers["Content-Security-Policy"]
-        found = re.search(r"'nonce-([^']+)'", policy)
-        assert found
+        match = re.search(r"'nonce-([^']+)'", policy)
+        assert match
         nonces = set(re.findall(r'<script[^>]* nonce="([^"]*)"', reply.text))
-        assert nonces == {found[1]}
+        assert nonces == {match[1]}
         seen |= nonces
         assert "ETag" not in reply.headers
         assert reply.headers["Content-Length"] == str(len(reply.body))
@@ -153,8 +153,8 @@ def test_arguments_in_a_body_share_the_stored_answer_of_those_in_headers(
 def test_clients_are_told_to_send_arguments_in_a_body_and_of_no_stream(web: Application) -> None:
     told = ask(web, PROJECT, "cmd=capabilities").text.split()
     assert "httppostargs" in told
-    assert not [one for one in told if one.startswith("stream")]
-    (bundle2,) = (one for one in told if one.startswith("bundle2="))
+    assert not [word for word in told if word.startswith("stream")]
+    (bundle2,) = (word for word in told if word.startswith("bundle2="))
     assert "stream" not in bundle2
 
 
@@ -241,8 +241,8 @@ def test_health_is_about_repositories_that_can_be_read(
     document = json.loads(ask(web, "/healthz").text)
     assert (document["status"], document["repositories"], document["unreadable"]) == ("ok", 2, 0)
     (site.path("other") / ".hg" / "requires").unlink()
-    one = ask(web, "/healthz")
-    assert (one.status, json.loads(one.text)["unreadable"]) == (200, 1)
+    health = ask(web, "/healthz")
+    assert (health.status, json.loads(health.text)["unreadable"]) == (200, 1)
     (site.path("team/project") / ".hg" / "requires").unlink()
     assert ask(web, "/healthz").status == 503
 
@@ -407,12 +407,12 @@ def test_the_index_reads_the_repositories_of_one_page_only(
     print("CPU seconds:", spent)
     assert min(spent) <= 0.1, spent
     assert "10001 repositories." in page
-    found, number = re.findall(r'<li><a href="/([^"]*)">', page), 1
+    linked, number = re.findall(r'<li><a href="/([^"]*)">', page), 1
     while 'rel="next"' in page:
         number += 1
         page = ask(web, "/", f"page={number}").text
-        found += re.findall(r'<li><a href="/([^"]*)">', page)
-    assert found == sorted(site.public)
+        linked += re.findall(r'<li><a href="/([^"]*)">', page)
+    assert linked == sorted(site.public)
     for wrong in ("0", "-1", "x", "", str(number + 1), "9" * 50, "%00"):
         assert ask(web, "/", f"page={wrong}").status == 404
 
@@ -421,7 +421,7 @@ def test_the_index_reads_the_repositories_of_one_page_only(
         path, _, query = url.partition("?")
         document = json.loads(ask(web, path, query).text)
         assert len(document["repositories"]) <= listing.API_PAGE
-        named += [one["path"] for one in document["repositories"]]
+        named += [entry["path"] for entry in document["repositories"]]
         url = document.get("next", "").removeprefix("https://hg.example.org")
-    assert named == found
+    assert named == linked
     assert ask(web, "/missing").status == 404

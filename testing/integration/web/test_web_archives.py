@@ -76,7 +76,7 @@ def test_a_zip_of_a_name_that_is_not_utf_8_is_refused_and_names_the_way_out(
     part = ask(web, f"{PROJECT}/archive/tip.zip/one.txt")
     assert part.status == 200
     with zipfile.ZipFile(io.BytesIO(part.body)) as archive_of_part:
-        assert [one.rpartition("/")[2] for one in archive_of_part.namelist()] == ["one.txt"]
+        assert [member.rpartition("/")[2] for member in archive_of_part.namelist()] == ["one.txt"]
 
 
 @pytest.mark.parametrize(

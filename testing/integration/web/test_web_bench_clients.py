@@ -22,7 +22,9 @@ def nodes_of(site: Site) -> Nodes:
     for number in range(4):
         site.commit(REPOSITORY, f"{number}.txt", f"{number}\n" * 1000)
     revisions = ("0", "tip~1", "tip")
-    return Nodes(*(site.hg(REPOSITORY, "log", "-r", one, "-T", "{node}") for one in revisions))
+    return Nodes(
+        *(site.hg(REPOSITORY, "log", "-r", revision, "-T", "{node}") for revision in revisions)
+    )
 
 
 def test_a_witness_gets_the_same_bytes_beside_partial_clones(site: Site, wait_for: WaitFor) -> None:
@@ -46,8 +48,8 @@ def test_a_partial_clone_has_the_changesets_that_are_not_common(
     nodes = nodes_of(site)
     with gunicorn(site, wait_for) as url:
         most, last = (
-            hostile_load.ask(url, one, 0)
-            for one in hostile_witness.asks_for_streams(REPOSITORY, nodes)
+            hostile_load.ask(url, request, 0)
+            for request in hostile_witness.asks_for_streams(REPOSITORY, nodes)
         )
     assert (most[0], last[0]) == ("200", "200")
     assert most[2] > last[2] > 0

@@ -334,17 +334,17 @@ def test_health_answers_while_every_thread_is_busy(service: Service, wait_for: W
 
 def running(process: int) -> list[int]:
     """The children of a process that have not ended; its parent may not have noticed yet."""
-    found = []
+    alive = []
     for child in children(process):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
-            found += [child] if state != "Z" else []
-    return found
+            alive += [child] if state != "Z" else []
+    return alive
 
 
 def children(process: int) -> list[int]:
     return [
-        int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()
     ]
 
 

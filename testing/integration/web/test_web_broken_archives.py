@@ -74,7 +74,9 @@ def sent(address: tuple[str, int], *requests: str) -> tuple[str, bytes]:
     A connection that stays open is an error here.
     """
     with socket.create_connection(address, timeout=60) as connection:
-        connection.sendall("".join(f"{one}\r\nHost: x\r\n\r\n" for one in requests).encode())
+        connection.sendall(
+            "".join(f"{request}\r\nHost: x\r\n\r\n" for request in requests).encode()
+        )
         received = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = received.partition(b"\r\n\r\n")
     return head.decode("latin-1"), body
@@ -83,12 +85,12 @@ def sent(address: tuple[str, int], *requests: str) -> tuple[str, bytes]:
 def chunks(body: bytes) -> tuple[bytes, bool]:
     """Return the payload of a chunked body, and whether it has an end."""
     payload = b""
-    while (found := re.match(rb"([0-9A-Fa-f]+)\r\n", body)) is not None:
-        size = int(found[1], 16)
+    while (head := re.match(rb"([0-9A-Fa-f]+)\r\n", body)) is not None:
+        size = int(head[1], 16)
         if not size:
             return payload, True
-        payload += body[found.end() : found.end() + size]
-        body = body[found.end() + size + len(b"\r\n") :]
+        payload += body[head.end() : head.end() + size]
+        body = body[head.end() + size + len(b"\r\n") :]
     return payload, False
 
 

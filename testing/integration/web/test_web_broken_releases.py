@@ -71,11 +71,13 @@ def truth(site: Site) -> list[dict[str, Any]]:
     node = site.hg("team/project", "log", "-r", "tip", "-T", "{node}")
     content = (site.path("team/project") / "two.txt").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    one = {"path": "team/project", "heads": [node], "tip": node, "file": "two.txt"}
-    return [{**one, "sha256": digest}]
+    repository = {"path": "team/project", "heads": [node], "tip": node, "file": "two.txt"}
+    return [{**repository, "sha256": digest}]
 
 
-@pytest.mark.parametrize("broken", [None, *STARTING], ids=lambda one: one.name if one else "well")
+@pytest.mark.parametrize(
+    "broken", [None, *STARTING], ids=lambda release: release.name if release else "well"
+)
 def test_the_check_names_the_problem_of_a_broken_release(
     site: Site, broken: Broken | None, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,10 +88,10 @@ def test_the_check_names_the_problem_of_a_broken_release(
         served(site, "", "peer_app", wait_for) as peer,
         served(site, lines, "changed_app", wait_for) as url,
     ):
-        found = probe.figures(
+        figures = probe.figures(
             {"url": url, "peers": [peer], "primary": peer, "truth": truth(site), "pages": 2}
         )
-    problems = check.web_problems(found, ())
+    problems = check.web_problems(figures, ())
     if broken is None:
         assert problems == []
     else:

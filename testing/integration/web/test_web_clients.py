@@ -219,9 +219,9 @@ def test_a_repository_of_ten_thousand_heads_is_cloned_and_pulled(
         client.hg("clone", "-q", "-U", f"{url}/team/project", "project")
         add_heads(site, 10, "later")
         client.hg("-R", "project", "pull", "-q")
-    found = client.hg("-R", "project", "log", "-T", "{node}\n").split()
-    assert len(found) == 10_012
-    assert set(found) == set(site.hg("team/project", "log", "-T", "{node}\n").split())
+    nodes = client.hg("-R", "project", "log", "-T", "{node}\n").split()
+    assert len(nodes) == 10_012
+    assert set(nodes) == set(site.hg("team/project", "log", "-T", "{node}\n").split())
     assert {line["status"] for line in site.log()} == {200}
 
 

@@ -117,7 +117,9 @@ def test_a_changeset_whose_date_is_none_has_archives(site: Site, nodes: list[str
         with zipfile.ZipFile(io.BytesIO(packed(web, node, "zip"))) as archive:
             assert archive.testzip() is None
             assert {member.date_time[0] for member in archive.infolist()} == {1980}
-            (name,) = (one for one in archive.namelist() if one.endswith(".hg_archival.txt"))
+            (name,) = (
+                listed for listed in archive.namelist() if listed.endswith(".hg_archival.txt")
+            )
             assert f"node: {node}" in archive.read(name).decode()
         with tarfile.open(fileobj=io.BytesIO(packed(web, node, "tar.gz"))) as members:
             assert {int(member.mtime) for member in members} == {0}

@@ -98,7 +98,7 @@ def test_failed_archives_leave_nothing_in_answers_of_others(hostile: Hostile) ->
         for number in range(ARCHIVES):
             hostile_archives.fail(webs[0], nodes, suffix, number)
 
-    clients = [threading.Thread(target=hostile_client, args=(one,)) for one in ("zip", "tar.gz")]
+    clients = [threading.Thread(target=hostile_client, args=(kind,)) for kind in ("zip", "tar.gz")]
     for client in clients:
         client.start()
     others.run(ARCHIVES, PAGES)

@@ -74,19 +74,19 @@ WIRE: tuple[tuple[str, dict[str, str]], ...] = (
 
 def register(site: Site, **named: str) -> None:
     """Write the identities of repositories of the inventory, as the primary decided them."""
-    found = {name.replace("_", "/"): value for name, value in named.items()}
+    identities = {name.replace("_", "/"): value for name, value in named.items()}
     new = site.folder / "dynamic/registry.json.new"
     new.parent.mkdir(exist_ok=True)
-    new.write_text(json.dumps({"format": 1, "repositories": {}, "identities": found}))
+    new.write_text(json.dumps({"format": 1, "repositories": {}, "identities": identities}))
     new.rename(site.folder / "dynamic/registry.json")
 
 
 def exchange(site: Site) -> None:
     """Exchange the places of both repositories."""
-    one, other = map(site.path, NAMES)
-    away = one.with_name("away")
-    one.rename(away)
-    other.rename(one)
+    first, other = map(site.path, NAMES)
+    away = first.with_name("away")
+    first.rename(away)
+    other.rename(first)
     away.rename(other)
 
 
@@ -193,7 +193,7 @@ def test_lists_have_no_time_of_another_repository(site: Site) -> None:
     exchange(site)
     web = site.application()
     listed = json.loads(ask(web, "/api/repositories").body)["repositories"]
-    assert [(one["path"], one["changed"]) for one in listed] == [("team/project", None)]
+    assert [(entry["path"], entry["changed"]) for entry in listed] == [("team/project", None)]
     assert "2001" not in ask(web, "/").text
 
 
@@ -238,16 +238,16 @@ def test_a_clone_that_waited_is_not_let_in_to_another_repository(
     asked: list[bool] = []
     original = web._requests.answer
 
-    def answer(one: Exchange, route: InRepository) -> Iterable[bytes]:
-        asked.append(one.may_go_on())
+    def answer(request: Exchange, route: InRepository) -> Iterable[bytes]:
+        asked.append(request.may_go_on())
         register(site, team_project="c" * 32)
-        asked.append(one.may_go_on())
+        asked.append(request.may_go_on())
         register(site, team_project=PUBLIC)
-        asked.append(one.may_go_on())
+        asked.append(request.may_go_on())
         exchange(site)
         with pytest.raises(UnavailableRepositoryError):
-            one.may_go_on()
-        return original(one, route)
+            request.may_go_on()
+        return original(request, route)
 
     monkeypatch.setattr(web._requests, "answer", answer)
     assert is_refused(ask(web, PROJECT, "cmd=heads"))

@@ -80,6 +80,6 @@ def test_a_name_that_only_the_working_copy_has_is_unknown(
 def test_no_search_finds_the_working_copy(web: Application, name: str, search: str) -> None:
     reply = ask(web, f"{PROJECT}/json-log", f"rev={search.format(name)}")
     assert reply.status == 200, reply
-    found = [entry["node"] for entry in json.loads(reply.body)["entries"]]
-    assert "f" * 40 not in found
+    nodes = [entry["node"] for entry in json.loads(reply.body)["entries"]]
+    assert "f" * 40 not in nodes
     assert b"of the working directory" not in reply.body

@@ -163,8 +163,8 @@ def test_every_combination_of_the_public_documentation(logged: Logged, indexed: 
     adopted = logged.site.hg(REPOSITORY, "log", "-r", "1", "-T", "{node}")
 
     def filled(query: str) -> str:
-        query = re.sub(r"@(\d+)~", lambda found: logged.nodes[int(found[1])][-1][:10], query)
-        query = re.sub(r"@(\d+)", lambda found: logged.nodes[int(found[1])][0], query)
+        query = re.sub(r"@(\d+)~", lambda match: logged.nodes[int(match[1])][-1][:10], query)
+        query = re.sub(r"@(\d+)", lambda match: logged.nodes[int(match[1])][0], query)
         return query.replace("=adopted", f"={adopted}")
 
     for query, expected in DOCUMENTED:
@@ -178,8 +178,8 @@ def test_the_adoption_lists_the_changesets_that_a_query_names(logged: Logged) ->
         (f"changeset={second}&changeset={first}&tipsonly=0", [second, first]),
         (f"changeset={second[:8]}&tipsonly=1", [second]),
     ):
-        found = json.loads(logged.get(query).body)
-        assert found == {"1": {"changesets": changesets, "date": START, "user": "operator"}}
+        pushes = json.loads(logged.get(query).body)
+        assert pushes == {"1": {"changesets": changesets, "date": START, "user": "operator"}}
     both = json.loads(logged.get(f"changeset={first}&changeset={logged.nodes[5][0]}&full").body)
     assert [changeset["node"] for changeset in both["1"]["changesets"]] == [first]
     assert len(both["5"]["changesets"]) == len(logged.nodes[5])
@@ -212,15 +212,15 @@ def test_version_1_is_the_default_and_has_the_pushes_alone(logged: Logged) -> No
 
 
 def test_only_tips(logged: Logged) -> None:
-    found = json.loads(logged.get("startID=1&tipsonly=1").body)
-    assert {int(number): push["changesets"] for number, push in found.items()} == {
+    pushes = json.loads(logged.get("startID=1&tipsonly=1").body)
+    assert {int(number): push["changesets"] for number, push in pushes.items()} == {
         number: logged.nodes[number][-1:] for number in range(2, 14)
     }
 
 
 def test_full_has_the_changesets_themselves(logged: Logged) -> None:
-    found = json.loads(logged.get("startID=7&endID=8&full=1&version=2").body)
-    push = found["pushes"]["8"]
+    answer = json.loads(logged.get("startID=7&endID=8&full=1&version=2").body)
+    push = answer["pushes"]["8"]
     assert [changeset["node"] for changeset in push["changesets"]] == logged.nodes[8]
     first = push["changesets"][0]
     assert set(first) == {"author", "branch", "desc", "files", "node", "parents", "tags"}
@@ -371,9 +371,9 @@ def test_a_feed(logged: Logged, command: str) -> None:
 
 
 def test_about_a_repository(logged: Logged) -> None:
-    found = json.loads(logged.get("", "json-repoinfo").body)
+    about = json.loads(logged.get("", "json-repoinfo").body)
     tip = logged.site.hg(REPOSITORY, "log", "-r", "tip", "-T", "{node}")
-    assert found == {
+    assert about == {
         "repository": REPOSITORY,
         "identity": IDENTITY,
         "lastpushid": 13,

@@ -48,10 +48,10 @@ def test_a_recorded_push_is_shown(recorded: Site) -> None:
     before = recorded.hg(REPOSITORY, "log", "-r", "all()", "-T", "{node}\n").split()
     node = commit(recorded, "three.txt")
     web = recorded.application()
-    found = json.loads(ask(web, f"{PROJECT}/json-pushes", "version=2&startID=0").body)
-    assert found["lastpushid"] == 2
-    assert found["pushes"]["2"]["changesets"] == [node]
-    assert found["pushes"]["2"]["user"] == "alice"
+    answer = json.loads(ask(web, f"{PROJECT}/json-pushes", "version=2&startID=0").body)
+    assert answer["lastpushid"] == 2
+    assert answer["pushes"]["2"]["changesets"] == [node]
+    assert answer["pushes"]["2"]["user"] == "alice"
     adopted = json.loads(ask(web, f"{PROJECT}/json-pushes", f"changeset={before[0]}").body)
     assert adopted["1"]["changesets"] == [before[0]]
     page = ask(web, f"{PROJECT}/rev/{node}")
@@ -67,8 +67,8 @@ def test_a_removed_changeset_is_gone_from_its_push(recorded: Site) -> None:
     node = commit(recorded, "three.txt")
     recorded.hg(REPOSITORY, "--config", "extensions.strip=", "strip", "-q", "--no-backup", node)
     web = recorded.application()
-    found = json.loads(ask(web, f"{PROJECT}/json-pushes", "empty=1&version=2&startID=1").body)
-    assert {number: push["changesets"] for number, push in found["pushes"].items()} == {
+    answer = json.loads(ask(web, f"{PROJECT}/json-pushes", "empty=1&version=2&startID=1").body)
+    assert {number: push["changesets"] for number, push in answer["pushes"].items()} == {
         "2": [],
         "3": [],
     }
@@ -87,8 +87,8 @@ def test_the_index_follows_and_the_answers_stay_the_same(recorded: Site) -> None
     assert index_step.covered_bytes(str(index)) == log.stat().st_size // 1024 * 1024
     node = commit(recorded, "four.txt")
     web = recorded.application()
-    found = json.loads(ask(web, f"{PROJECT}/json-pushes", "empty&startID=0").body)
-    assert list(found) == ["1", "2", "3", "4"]
-    assert found["4"]["changesets"] == [node]
+    pushes = json.loads(ask(web, f"{PROJECT}/json-pushes", "empty&startID=0").body)
+    assert list(pushes) == ["1", "2", "3", "4"]
+    assert pushes["4"]["changesets"] == [node]
     page = ask(web, f"{PROJECT}/pushloghtml").text
     assert re.findall(r'id="push(\d)"', page) == ["4", "3", "2", "1"]

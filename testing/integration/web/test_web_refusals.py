@@ -110,8 +110,8 @@ def test_known_takes_the_name_of_the_working_copy_as_unknown(web: Application) -
 
 def test_a_batch_of_thousands_of_revisions_is_answered(shared: Site, web: Application) -> None:
     node = shared.hg("team/project", "log", "-r", "0", "-T", "{node}")
-    one = f"lookup key%3D{node}".replace(" ", "+")
-    body = ("cmds=" + "%3B".join([one] * 3000)).encode()
+    command = f"lookup key%3D{node}".replace(" ", "+")
+    body = ("cmds=" + "%3B".join([command] * 3000)).encode()
     headers = {"X-HgArgs-Post": str(len(body))}
     reply = ask(web, PROJECT, "cmd=batch", method="POST", headers=headers, body=body)
     assert reply.status == 200
