@@ -56,10 +56,10 @@ def test_a_new_certificate_is_swapped_in_and_the_one_before_goes(folder: Path) -
     renewed = folder.parent / "renewed"
     put(folder)
     first = install(folder)
-    found = issuing.served(folder)
-    assert found
-    assert (found.directory, found.names) == (SETTINGS.directory, {NAME})
-    assert found.not_after - found.not_before == 90 * renewal.DAY_SECONDS
+    served = issuing.served(folder)
+    assert served
+    assert (served.directory, served.names) == (SETTINGS.directory, {NAME})
+    assert served.not_after - served.not_before == 90 * renewal.DAY_SECONDS
     assert renewed.exists()
     put(folder, days=80)
     second = install(folder)
@@ -70,7 +70,7 @@ def test_a_new_certificate_is_swapped_in_and_the_one_before_goes(folder: Path) -
 def test_the_key_is_closed_to_others_and_has_one_copy(folder: Path) -> None:
     put(folder)
     new = install(folder)
-    modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in new.iterdir()}
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in new.iterdir()}
     assert modes == {"cert.pem": 0o644, "key.pem": 0o640, "request.json": 0o644}
     assert stat.S_IMODE(new.stat().st_mode) == 0o755
     assert not list((folder / "lego/certificates").iterdir())

@@ -44,15 +44,15 @@ def test_a_host_without_a_certificate_of_the_ca_needs_one() -> None:
 def test_a_certificate_is_renewed_long_before_its_end(
     days: float, left: float, is_due: bool
 ) -> None:
-    found = renewal.reason(SETTINGS, issued(days, left), NOW)
-    assert bool(found) == is_due, found
+    reason = renewal.reason(SETTINGS, issued(days, left), NOW)
+    assert bool(reason) == is_due, reason
 
 
 def test_the_order_of_names_is_no_reason_and_another_name_is_one() -> None:
-    found = issued(90, 80)
-    assert not renewal.reason(replace(SETTINGS, names=SETTINGS.names[::-1]), found, NOW)
+    certificate = issued(90, 80)
+    assert not renewal.reason(replace(SETTINGS, names=SETTINGS.names[::-1]), certificate, NOW)
     fewer = replace(SETTINGS, names=SETTINGS.names[:1])
-    assert "a.example.org, b.example.org" in renewal.reason(fewer, found, NOW)
+    assert "a.example.org, b.example.org" in renewal.reason(fewer, certificate, NOW)
 
 
 def test_another_ca_is_a_reason() -> None:
@@ -61,14 +61,14 @@ def test_another_ca_is_a_reason() -> None:
 
 
 def test_lego_listens_on_the_loopback_interface_and_has_each_value_as_one_argument() -> None:
-    found = renewal.arguments(replace(SETTINGS, challenge_port=403), Path("/folder"))
-    assert found[-1] == "run"
-    assert "--http.port=127.0.0.1:403" in found
-    assert [one for one in found if one.startswith("--domains")] == [
+    arguments = renewal.arguments(replace(SETTINGS, challenge_port=403), Path("/folder"))
+    assert arguments[-1] == "run"
+    assert "--http.port=127.0.0.1:403" in arguments
+    assert [argument for argument in arguments if argument.startswith("--domains")] == [
         "--domains=a.example.org",
         "--domains=b.example.org",
     ]
-    assert all(one.startswith("--") for one in found[:-1])
+    assert all(argument.startswith("--") for argument in arguments[:-1])
 
 
 def test_a_certificate_of_the_future_is_renewed() -> None:

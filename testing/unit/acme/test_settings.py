@@ -31,16 +31,16 @@ def test_what_is_not_set_has_a_default(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_read(tmp_path: Path) -> None:
-    found = load(
+    acme_settings = load(
         tmp_path,
         names='["hg.example.org", "xn--bcher-kva.example"]',
         renew_days="20",
         challenge_port="999",
         directory_ca='"/ca.pem"',
     )
-    assert found.names == ("hg.example.org", "xn--bcher-kva.example")
-    assert (found.renew_days, found.challenge_port) == (20, 999)
-    assert found.directory_ca == Path("/ca.pem")
+    assert acme_settings.names == ("hg.example.org", "xn--bcher-kva.example")
+    assert (acme_settings.renew_days, acme_settings.challenge_port) == (20, 999)
+    assert acme_settings.directory_ca == Path("/ca.pem")
 
 
 @pytest.mark.parametrize(

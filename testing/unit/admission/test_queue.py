@@ -284,6 +284,6 @@ def test_a_ticket_of_the_future_is_passed_over(tmp_path: Path) -> None:
     """The clock was set back: its process may have stopped since."""
     with (tmp_path / "000000000007.waiting").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert [one.is_fresh for one in queue._tickets(tmp_path)] == [True]
+        assert [ticket.is_fresh for ticket in queue._tickets(tmp_path)] == [True]
         os.utime(tmp_path / "000000000007.waiting", (4e9, 4e9))
-        assert [one.is_fresh for one in queue._tickets(tmp_path)] == [False]
+        assert [ticket.is_fresh for ticket in queue._tickets(tmp_path)] == [False]

@@ -16,7 +16,7 @@ ROLES: Final = Path(__file__).resolve().parents[3] / "ansible/roles"
 
 def _trusted(value: Any) -> Any:
     if isinstance(value, list):
-        return [_trusted(one) for one in value]
+        return [_trusted(item) for item in value]
     return trust_as_template(value) if isinstance(value, str) else value
 
 
@@ -25,22 +25,22 @@ def of_role(role: str) -> dict[str, Any]:
 
     Values of an inventory are data: a test wants to see a template in them refused.
     """
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for name in ("defaults", "vars"):
-        found |= yaml.safe_load((ROLES / role / name / "main.yml").read_text("utf-8"))
-    return {key: _trusted(value) for key, value in found.items()}
+        variables |= yaml.safe_load((ROLES / role / name / "main.yml").read_text("utf-8"))
+    return {key: _trusted(value) for key, value in variables.items()}
 
 
-def value(found: Templar, name: str) -> Any:
+def value(templar: Templar, name: str) -> Any:
     """Return the value of a variable."""
-    return found.template(trust_as_template("{{ " + name + " }}"))
+    return templar.template(trust_as_template("{{ " + name + " }}"))
 
 
-def refused(found: Templar, role: str, about: str = "", rules: str = "rules") -> str:
+def refused(templar: Templar, role: str, about: str = "", rules: str = "rules") -> str:
     """Return the sentences of the preflight's rules that do not hold; `about` narrows the rules."""
     (task,) = yaml.safe_load((ROLES / role / "tasks/preflight.yml").read_text("utf-8"))
     return " ".join(
-        str(found.template(trust_as_template(rule["otherwise"])))
+        str(templar.template(trust_as_template(rule["otherwise"])))
         for rule in task["vars"][f"__{role}_{rules}"]
-        if about in rule["otherwise"] and not found.template(trust_as_template(rule["right"]))
+        if about in rule["otherwise"] and not templar.template(trust_as_template(rule["right"]))
     )

@@ -43,10 +43,10 @@ def request(key: Path, subject: str = "/CN=hg1.example.org", **changed: str) -> 
 
 def problems(text: str) -> list[str]:
     """Return the sentences about a request of hg1.example.org."""
-    found: list[str] = certificate_requests.certificate_request_problems(
+    texts: list[str] = certificate_requests.certificate_request_problems(
         text, "hg1.example.org", NAMES
     )
-    return found
+    return texts
 
 
 def test_the_request_that_a_host_was_told_to_make_has_no_problem(key: Path) -> None:

@@ -137,8 +137,8 @@ def test_groups_become_entries_but_for_empty_ones() -> None:
 WANTED = {"uid=a,dc=x": {"cn": ["A"], "mail": [], "sshPublicKey": ["k1", "k2"]}}
 
 
-def changes(**found: Any) -> dict[str, list[Any]]:
-    result: dict[str, list[Any]] = directory.ldap_changes([found] if found else [], WANTED)
+def changes(**entry: Any) -> dict[str, list[Any]]:
+    result: dict[str, list[Any]] = directory.ldap_changes([entry] if entry else [], WANTED)
     return result
 
 
@@ -155,7 +155,7 @@ def test_a_missing_entry_comes_without_its_empty_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "different"),
+    ("attributes", "different"),
     [
         ({"cn": "B", "sshPublicKey": ["k1", "k2"]}, {"cn": ["A"]}),
         ({"cn": "A", "sshPublicKey": "k1"}, {"sshPublicKey": ["k1", "k2"]}),
@@ -164,15 +164,17 @@ def test_a_missing_entry_comes_without_its_empty_attributes() -> None:
         ({}, {"cn": ["A"], "sshPublicKey": ["k1", "k2"]}),
     ],
 )
-def test_only_what_differs_is_written(found: dict[str, Any], different: dict[str, Any]) -> None:
-    assert changes(dn="uid=a,dc=x", **found)["different"] == [
+def test_only_what_differs_is_written(
+    attributes: dict[str, Any], different: dict[str, Any]
+) -> None:
+    assert changes(dn="uid=a,dc=x", **attributes)["different"] == [
         {"dn": "uid=a,dc=x", "attributes": different}
     ]
 
 
 def test_what_nobody_declared_is_extra() -> None:
-    found = [{"dn": "uid=b,dc=x", "cn": "B"}]
-    assert directory.ldap_changes(found, {})["extra"] == ["uid=b,dc=x"]
+    entries = [{"dn": "uid=b,dc=x", "cn": "B"}]
+    assert directory.ldap_changes(entries, {})["extra"] == ["uid=b,dc=x"]
 
 
 def test_no_password_is_among_what_the_role_writes_of_a_person() -> None:
@@ -192,11 +194,11 @@ SYNCREPL = (
 
 
 def test_slapd_may_say_the_same_in_other_words() -> None:
-    found = (
+    value = (
         '{0}rid=001 provider=ldaps://ldap1 bindmethod=simple timeout=0 attrs="uid,cn"'
         ' retry="1 60 5 +" binddn="cn=replica,ou=services,dc=a" credentials=s3#cret'
     )
-    assert directory.directory_follows(found, SYNCREPL)
+    assert directory.directory_follows(value, SYNCREPL)
 
 
 @pytest.mark.parametrize(
@@ -221,12 +223,12 @@ def test_only_people_without_a_password_who_are_enabled_get_their_first() -> Non
         {"name": "disabled", "password": "first", "disabled": True},
         {"name": "unnamed"},
     ]
-    found = [
+    entries = [
         {"dn": "uid=without,ou=people,dc=x", "cn": "Without"},
         {"dn": "uid=Chosen,ou=people,dc=x", "userPassword": "{SSHA}x"},
         {"dn": "uid=locked,ou=people,dc=x", "pwdAccountLockedTime": "000001010000Z"},
     ]
-    assert directory.directory_first_passwords(people, found, SUFFIX) == [
+    assert directory.directory_first_passwords(people, entries, SUFFIX) == [
         {"dn": "uid=new,ou=people,dc=x", "password": "first"},
         {"dn": "uid=without,ou=people,dc=x", "password": "first"},
     ]

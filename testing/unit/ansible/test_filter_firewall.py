@@ -84,7 +84,7 @@ def test_the_source_of_mirrors_is_closed_without_brokers() -> None:
 
 def test_journals_are_received_where_the_inventory_names_a_port() -> None:
     hosts = {"monitor1": ["192.0.2.60"], "hg1": ["192.0.2.40"], "proxy1": ["192.0.2.30"]}
-    hostvars = {name: {"base_firewall_addresses": one} for name, one in hosts.items()}
+    hostvars = {name: {"base_firewall_addresses": addresses} for name, addresses in hosts.items()}
     groups = {"monitoring": ["monitor1"], "metrics": list(hosts)}
     closed = firewall.firewall_rules(OFFICE, "monitor1", groups, hostvars)
     assert not any("192.0.2.40" in rule for rule in closed)
@@ -113,14 +113,14 @@ def test_each_address_family_has_a_rule() -> None:
 
 
 def test_a_host_with_several_addresses_may_come_from_each() -> None:
-    found = firewall.firewall_rules(
+    ruleset = firewall.firewall_rules(
         OWN,
         "hgweb1",
         GROUPS,
         {**HOSTVARS, "proxy1": {"base_firewall_addresses": ["192.0.2.3", "2001:db8::3"]}},
     )
-    assert "ip saddr { 192.0.2.3 } tcp dport { 8443 } accept" in found
-    assert "ip6 saddr { 2001:db8::3 } tcp dport { 8443 } accept" in found
+    assert "ip saddr { 192.0.2.3 } tcp dport { 8443 } accept" in ruleset
+    assert "ip6 saddr { 2001:db8::3 } tcp dport { 8443 } accept" in ruleset
 
 
 def test_clients_that_a_role_lets_in_pass_the_firewall() -> None:

@@ -62,9 +62,9 @@ def test_ssh_finds_each_key_under_its_name_and_port(
     place = tmp_path / "known_hosts"
     place.write_text("\n".join(hostkeys.known_hosts(keys, ["hg1", "192.0.2.40"], port)) + "\n")
 
-    found = run("ssh-keygen", "-F", asked, "-f", str(place))
+    printed = run("ssh-keygen", "-F", asked, "-f", str(place))
 
-    assert [line.split()[1:3] for line in found.splitlines() if not line.startswith("#")] == [
+    assert [line.split()[1:3] for line in printed.splitlines() if not line.startswith("#")] == [
         key.split()[:2] for key in keys
     ]
 
@@ -116,9 +116,9 @@ DAY = 86400.0
 def test_the_next_host_key_is_used_when_clients_had_time_to_learn_it(
     files: dict[str, float], step: str, days_left: int
 ) -> None:
-    found = hostkeys.rotation_step(files, "rsa", 20 * DAY, "14")
+    rotation = hostkeys.rotation_step(files, "rsa", 20 * DAY, "14")
 
-    assert found == {"step": step, "days_left": days_left}
+    assert rotation == {"step": step, "days_left": days_left}
 
 
 def test_without_a_wait_the_second_run_finishes() -> None:

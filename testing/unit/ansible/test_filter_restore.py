@@ -17,8 +17,8 @@ def document(text: str, term: int = 0, number: int = 0) -> str:
     return base64.b64encode(json.dumps(data).encode()).decode()
 
 
-def newest(**found: str) -> dict[str, str]:
-    chosen: dict[str, str] = restore.newest_document(found, "hg1")
+def newest(**documents: str) -> dict[str, str]:
+    chosen: dict[str, str] = restore.newest_document(documents, "hg1")
     return chosen
 
 

@@ -64,8 +64,8 @@ def groups_of(name: str) -> dict[str, set[str]]:
 def options(role: str) -> dict[str, dict[str, Any]]:
     """The variables of a role."""
     specs = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())
-    found: dict[str, dict[str, Any]] = specs["argument_specs"]["main"]["options"]
-    return found
+    declared: dict[str, dict[str, Any]] = specs["argument_specs"]["main"]["options"]
+    return declared
 
 
 def roles() -> list[str]:

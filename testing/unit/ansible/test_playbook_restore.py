@@ -17,12 +17,12 @@ def tasks(book: str) -> list[dict[str, Any]]:
 
 def test_nothing_is_stopped_or_restored_again_on_a_host_that_has_its_repositories() -> None:
     commands = [
-        one for one in tasks("internal/restored_host.yml") if "ansible.builtin.command" in one
+        task for task in tasks("internal/restored_host.yml") if "ansible.builtin.command" in task
     ]
     assert len(commands) == 4
-    assert {one["when"] for one in commands} == {"__restore_step == 'begun'"}
+    assert {task["when"] for task in commands} == {"__restore_step == 'begun'"}
     (begin, *_, end) = [
-        one for one in tasks("internal/restored_host.yml") if "restore_mark.yml" in str(one)
+        task for task in tasks("internal/restored_host.yml") if "restore_mark.yml" in str(task)
     ]
     assert begin["vars"] == {"restore_step": "begun"}
     assert end["vars"] == {"restore_step": "restored"}
@@ -31,7 +31,7 @@ def test_nothing_is_stopped_or_restored_again_on_a_host_that_has_its_repositorie
 def test_a_restore_ends_with_a_deploy_by_the_operator() -> None:
     for book in ("restore.yml", "restore-primary.yml"):
         plays = yaml.safe_load((ROOT / "ansible/playbooks" / book).read_text())
-        names = [one.get("ansible.builtin.import_playbook", "") for one in plays]
+        names = [play.get("ansible.builtin.import_playbook", "") for play in plays]
         books = [name.removeprefix("internal/") for name in names]
         assert books[-1] == "restore_ended.yml"
         assert not [name for name in books if name.endswith("site.yml")]

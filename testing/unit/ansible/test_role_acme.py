@@ -28,7 +28,9 @@ def templar(host: str = "proxy1", *, other: str = "", **given: Any) -> Templar:
     `other` is a host that has the name hg.example.org too.
     """
     hosts = {host: {}, **({other: {"acme_names": ["hg.example.org"]}} if other else {})}
-    groups = {group: [one for one in hosts if one.startswith(group)] for group in ("proxy", "cdn")}
+    groups = {
+        group: [name for name in hosts if name.startswith(group)] for group in ("proxy", "cdn")
+    }
     own = {
         "inventory_hostname": host,
         "group_names": [group for group in groups if host in groups[group]],
@@ -107,6 +109,9 @@ def test_only_proxies_may_have_a_name_in_common(host: str, other: str, is_right:
 def test_servers_get_the_certificate_of_the_site_or_of_the_ca(
     names: list[str], folder: str
 ) -> None:
-    found = templar(acme_names=names)
+    variables = templar(acme_names=names)
     wanted = "{{ [_acme_certificate, _acme_key] }}"
-    assert found.template(trust_as_template(wanted)) == [f"{folder}/cert.pem", f"{folder}/key.pem"]
+    assert variables.template(trust_as_template(wanted)) == [
+        f"{folder}/cert.pem",
+        f"{folder}/key.pem",
+    ]

@@ -127,20 +127,20 @@ def test_a_name_of_a_host_is_the_name_of_a_folder() -> None:
     ],
 )
 def test_a_host_key_is_pinned_by_the_name_that_ssh_looks_up(host: str, name: str) -> None:
-    found = templar(OVER_SSH, backup_endpoint=f"ssh://hgbackups@{host}/srv/hgbackups")
-    text = value(found, "_backup_known_hosts")
+    variables = templar(OVER_SSH, backup_endpoint=f"ssh://hgbackups@{host}/srv/hgbackups")
+    text = value(variables, "_backup_known_hosts")
     assert text == f"{name} {HOST_KEY}\n"
 
 
 def test_credentials_are_those_of_the_store() -> None:
-    found = templar(OVER_SSH)
-    secrets = value(found, "_backup_secrets")
+    variables = templar(OVER_SSH)
+    secrets = value(variables, "_backup_secrets")
     assert secrets == {
         "backup-password": f"{'p' * 20}\n",
         "backup-ssh": OVER_SSH["backup_ssh_key"],
     }
-    assert value(found, "_backup_former_credentials") == "backup-s3"
-    repository = value(found, "_backup_repository")
+    assert value(variables, "_backup_former_credentials") == "backup-s3"
+    repository = value(variables, "_backup_repository")
     assert address.parse(str(repository)) is not None
     names = set(value(templar(BUCKET), "_backup_secrets"))
     assert names == {"backup-password", "backup-s3"}

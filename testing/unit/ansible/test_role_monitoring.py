@@ -45,9 +45,9 @@ refused = partial(role_variables.refused, role="monitoring", about="monitoring_j
 
 def test_no_host_sends_its_journal_by_default() -> None:
     for host in HOSTS:
-        found = templar("metrics", host)
-        assert value(found, "_metrics_ships_journal") is False
-        assert value(found, "_metrics_packages") == ["prometheus-node-exporter"]
+        variables = templar("metrics", host)
+        assert value(variables, "_metrics_ships_journal") is False
+        assert value(variables, "_metrics_packages") == ["prometheus-node-exporter"]
     assert value(templar("monitoring", "monitor1"), "_monitoring_receives_journals") is False
 
 
@@ -56,25 +56,25 @@ def test_every_other_host_sends_its_journal_to_the_first_monitoring_host() -> No
         host for host in HOSTS if value(templar("metrics", host, 19532), "_metrics_ships_journal")
     ]
     assert senders == ["monitor2", "hg1", "ldap1"]
-    found = templar("metrics", "hg1", 19532)
-    assert value(found, "_metrics_journal_url") == "https://192.0.2.60:19532"
-    assert "systemd-journal-remote" in value(found, "_metrics_packages")
+    variables = templar("metrics", "hg1", 19532)
+    assert value(variables, "_metrics_journal_url") == "https://192.0.2.60:19532"
+    assert "systemd-journal-remote" in value(variables, "_metrics_packages")
 
 
 def test_an_address_of_ipv6_is_in_brackets() -> None:
-    found = templar("metrics", "hg1", 19532, address="2001:db8::60")
-    assert value(found, "_metrics_journal_url") == "https://[2001:db8::60]:19532"
+    variables = templar("metrics", "hg1", 19532, address="2001:db8::60")
+    assert value(variables, "_metrics_journal_url") == "https://[2001:db8::60]:19532"
 
 
 def test_a_site_without_a_monitoring_host_sends_nothing() -> None:
-    found = templar("metrics", "hg1", groups={"metrics": ["hg1"]})
-    assert value(found, "_metrics_ships_journal") is False
+    variables = templar("metrics", "hg1", groups={"metrics": ["hg1"]})
+    assert value(variables, "_metrics_ships_journal") is False
 
 
 @pytest.mark.parametrize("most", [72, 512, 4096, 100_000])
 def test_files_that_grow_and_files_that_are_full_fit_the_disk_space(most: int) -> None:
-    found = templar("monitoring", "monitor1", 19532, monitoring_journal_max_mib=most)
-    file = value(found, "_monitoring_journal_file_mib")
+    variables = templar("monitoring", "monitor1", 19532, monitoring_journal_max_mib=most)
+    file = value(variables, "_monitoring_journal_file_mib")
     # Below 8 MiB no file of the journal grows.
     assert 8 <= file <= 128
     assert 3 * file + most * 2 // 3 <= most
@@ -111,8 +111,8 @@ def metrics_that_are_read() -> set[str]:
 
 
 def test_every_metric_that_a_rule_or_dashboard_reads_is_kept() -> None:
-    found = templar("monitoring", "monitor1")
-    dropped, kept = value(found, "_monitoring_dropped"), value(found, "_monitoring_kept")
+    variables = templar("monitoring", "monitor1")
+    dropped, kept = value(variables, "_monitoring_dropped"), value(variables, "_monitoring_kept")
     read = metrics_that_are_read()
     of_hosts = {name for name in read if name.startswith("node_")}
     assert len(of_hosts) > 10

@@ -22,9 +22,9 @@ def superseded(
 
     Processes run from the releases that are `used`.
     """
-    found: dict[str, Any] = yaml.safe_load(VARIABLES.read_text("utf-8"))
+    declared: dict[str, Any] = yaml.safe_load(VARIABLES.read_text("utf-8"))
     variables: dict[str, Any] = {
-        name: trust_as_template(text) for name, text in found.items() if isinstance(text, str)
+        name: trust_as_template(text) for name, text in declared.items() if isinstance(text, str)
     }
     variables |= {
         "release_version": wanted,

@@ -19,29 +19,29 @@ def templar(*mirrors: str, **changes: Any) -> Templar:
     return Templar(DataLoader(), variables=given)
 
 
-def told(found: Templar, rules: str = "with_brokers") -> str:
-    return refused(found, "replication", "replication_require", rules)
+def told(variables: Templar, rules: str = "with_brokers") -> str:
+    return refused(variables, "replication", "replication_require", rules)
 
 
 def test_without_a_word_of_the_inventory_nothing_is_required() -> None:
-    found = templar("hgweb1")
-    assert value(found, "mercurial_require_copy") == required_copy.NONE
-    assert told(found) == ""
+    variables = templar("hgweb1")
+    assert value(variables, "mercurial_require_copy") == required_copy.NONE
+    assert told(variables) == ""
 
 
 @pytest.mark.parametrize("role", ["replication", "mercurial"])
 def test_the_choices_are_those_of_the_service(role: str) -> None:
     spec = yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text("utf-8"))
     name = {"replication": "replication_require", "mercurial": "mercurial_require_copy"}[role]
-    found = spec["argument_specs"]["main"]["options"][name]["choices"]
-    assert tuple(found) == required_copy.CHOICES
+    choices = spec["argument_specs"]["main"]["options"][name]["choices"]
+    assert tuple(choices) == required_copy.CHOICES
 
 
 @pytest.mark.parametrize("required", ["broker", "mirror"])
 def test_what_the_inventory_requires_is_for_sessions(required: str) -> None:
-    found = templar("hgweb1", replication_require=required)
-    assert value(found, "mercurial_require_copy") == required
-    assert told(found) == ""
+    variables = templar("hgweb1", replication_require=required)
+    assert value(variables, "mercurial_require_copy") == required
+    assert told(variables) == ""
 
 
 def test_a_copy_that_no_host_can_have_is_refused() -> None:

@@ -40,4 +40,4 @@ def test_a_daemon_is_started_for_ever_after_growing_pauses(path: Path) -> None:
         assert values(text, "RestartMaxDelaySec") == [str(SLOW_SECONDS)]
     imported = [path.parent / name for name in re.findall(r"import '(\S+)'", text)]
     texts = [text, *(other.read_text("utf-8") for other in imported)]
-    assert "0" in [value for one in texts for value in values(one, "StartLimitIntervalSec")]
+    assert "0" in [value for unit in texts for value in values(unit, "StartLimitIntervalSec")]

@@ -24,7 +24,7 @@ def test_a_name_without_an_entry_is_in_no_bind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "dn"),
+    ("entries", "dn"),
     [
         ([(BOB, {"uid": [b"bob"]})], BOB),
         ([(BOB, {"uid": [b"bob"], "pwdAccountLockedTime": [b"20261121000000Z"]})], BOB),
@@ -37,12 +37,12 @@ def test_a_name_without_an_entry_is_in_no_bind() -> None:
     ],
 )
 def test_a_person_is_one_enabled_entry_of_that_name(
-    found: list[tuple[str, dict[str, list[bytes]]]], dn: str | None
+    entries: list[tuple[str, dict[str, list[bytes]]]], dn: str | None
 ) -> None:
-    assert person_of(found, "bob") == (dn and (dn, ""))
+    assert person_of(entries, "bob") == (dn and (dn, ""))
 
 
 def test_a_person_has_the_uuid_of_the_entry() -> None:
     person_id = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
-    found = [(BOB, {"uid": [b"bob"], "entryUUID": [person_id.encode()]})]
-    assert person_of(found, "bob") == (BOB, person_id)
+    entries = [(BOB, {"uid": [b"bob"], "entryUUID": [person_id.encode()]})]
+    assert person_of(entries, "bob") == (BOB, person_id)

@@ -92,9 +92,9 @@ def test_tokens_have_a_generation_and_do_not_go_back(tmp_path: Path) -> None:
         ):
             pass
     token_file.begin_term(str(file))
-    found = generation.version(file.read_bytes()).generation
-    assert found is not None
-    assert found > (2, 3)
+    current = generation.version(file.read_bytes()).generation
+    assert current is not None
+    assert current > (2, 3)
     assert list(token_file.load(str(file))) == ["aaaaaaaa"]
 
 

@@ -218,7 +218,7 @@ def test_a_token_that_is_made_during_a_look_stays(site: Site) -> None:
 
 
 def owner_ids(site: Site) -> dict[str, str]:
-    return {name[0]: one.owner_id for name, one in token_file.load(site.path).items()}
+    return {name[0]: entry.owner_id for name, entry in token_file.load(site.path).items()}
 
 
 def test_a_token_of_a_release_before_is_bound_once_its_owner_is_surely_known(site: Site) -> None:

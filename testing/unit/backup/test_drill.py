@@ -29,7 +29,16 @@ def test_a_drill_of_the_future_is_none() -> None:
 
 def test_a_diagnosis_looks_at_few_backups_and_at_the_oldest() -> None:
     older = [Snapshot(str(number), "", (), ()) for number in range(95)]
-    assert [one.id for one in spread(older)] == ["0", "1", "3", "7", "15", "31", "63", "94"]
-    assert [one.id for one in spread(older[:3])] == ["0", "1", "2"]
+    assert [snapshot.id for snapshot in spread(older)] == [
+        "0",
+        "1",
+        "3",
+        "7",
+        "15",
+        "31",
+        "63",
+        "94",
+    ]
+    assert [snapshot.id for snapshot in spread(older[:3])] == ["0", "1", "2"]
     assert spread(older[:1]) == older[:1]
     assert spread([]) == []

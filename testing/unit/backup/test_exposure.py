@@ -12,8 +12,8 @@ DRILLED = {"time": NOW - DAY_SECONDS, "push_id": 7}
 
 
 def lost(backup: Any, drill: Any, mirrors: int = 0) -> tuple[int | None, int | None, str]:
-    found = exposure.of("x", 10, backup, drill, mirrors=mirrors, now=NOW, drill_days=35)
-    return found.host, found.site, found.reason
+    exposed = exposure.of("x", 10, backup, drill, mirrors=mirrors, now=NOW, drill_days=35)
+    return exposed.host, exposed.site, exposed.reason
 
 
 def test_pushes_since_the_backup_are_lost_with_the_site() -> None:
@@ -56,8 +56,8 @@ def test_a_backup_that_was_not_restored_counts_as_none(
 
 
 def test_backups_since_the_drill_are_no_proof() -> None:
-    found = exposure.of("x", 10, {"push_id": 9}, DRILLED, mirrors=0, now=NOW, drill_days=35)
-    assert (found.site, found.undrilled, found.reason) == (3, 2, "")
+    exposed = exposure.of("x", 10, {"push_id": 9}, DRILLED, mirrors=0, now=NOW, drill_days=35)
+    assert (exposed.site, exposed.undrilled, exposed.reason) == (3, 2, "")
 
 
 def test_after_a_failed_drill_the_older_backup_that_it_restored_counts() -> None:
@@ -87,10 +87,10 @@ def test_a_mirror_that_has_caught_up_has_a_primary() -> None:
 
 
 def test_a_drill_of_a_former_repository_of_the_path_proves_nothing() -> None:
-    one, other = {"identity": "a" * 32}, {"identity": "b" * 32}
-    assert exposure.drill_of(one, one | {"time": 1}) == one | {"time": 1}
-    assert exposure.drill_of(one, other) is None
+    own, other = {"identity": "a" * 32}, {"identity": "b" * 32}
+    assert exposure.drill_of(own, own | {"time": 1}) == own | {"time": 1}
+    assert exposure.drill_of(own, other) is None
     # A drill of a release before has no identity.
-    assert exposure.drill_of(one, {"time": 1}) == {"time": 1}
+    assert exposure.drill_of(own, {"time": 1}) == {"time": 1}
     assert exposure.drill_of({}, {"time": 1}) == {"time": 1}
     assert exposure.drill_of(None, other) == other

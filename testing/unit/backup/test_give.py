@@ -19,11 +19,11 @@ GROUPS = {"hg": 994, "hgauth": 988}
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     """Return user and group of each file, by name, on a host with some users and groups."""
-    found: dict[str, tuple[int, int]] = {}
+    owners: dict[str, tuple[int, int]] = {}
 
     def chown(path: Path, user: int, group: int, *, follow_symlinks: bool) -> None:
         assert not follow_symlinks
-        found[Path(path).name] = user, group
+        owners[Path(path).name] = user, group
 
     def user_named(name: str) -> SimpleNamespace:
         return SimpleNamespace(pw_uid=USERS[name][0], pw_gid=USERS[name][1])
@@ -31,7 +31,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     monkeypatch.setattr(os, "chown", chown)
     monkeypatch.setattr(restore.pwd, "getpwnam", user_named)
     monkeypatch.setattr(restore.grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=GROUPS[name]))
-    return found
+    return owners
 
 
 def test_a_folder_and_all_in_it_are_given_to_the_user_and_the_user_s_group(
@@ -70,17 +70,17 @@ def test_a_user_or_group_that_the_host_does_not_have_is_told(
 
 @pytest.mark.usefixtures("given")
 def test_files_of_a_user_that_a_later_role_creates_are_for_root_until_then() -> None:
-    found = {state.name: host.receiver(state, "hg") for state in states.declared()}
-    assert found["compiled registry, `.hg/hgrc`"] == ("root", "hg")
-    assert found["access tokens, as hashes"] == ("hg", "-")
-    assert found["push events that wait for a receiver, and dead ones"] == ("root", "-")
+    owners = {state.name: host.receiver(state, "hg") for state in states.declared()}
+    assert owners["compiled registry, `.hg/hgrc`"] == ("root", "hg")
+    assert owners["access tokens, as hashes"] == ("hg", "-")
+    assert owners["push events that wait for a receiver, and dead ones"] == ("root", "-")
 
 
 def test_a_restore_without_the_owner_of_the_repositories_fails(
     tmp_path: Path, given: dict[str, tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(USERS, "hg")
-    (tokens,) = (one for one in states.declared() if one.name == "access tokens, as hashes")
+    (tokens,) = (state for state in states.declared() if state.name == "access tokens, as hashes")
     with pytest.raises(HostError, match="no user hg;"):
         restore.give(tmp_path, *host.receiver(tokens, "hg"))
     assert not given

@@ -24,16 +24,16 @@ def test_equal_histories_have_no_difference() -> None:
 
 def test_only_the_roots_of_what_goes_are_removed() -> None:
     # D merges a changeset that stays with a changeset that goes.
-    found = difference({A: (), B: (A,), D: (A,), E: (D, B)}, RESTORED)
-    assert found
-    assert (found.missing, found.extra, found.roots) == ((C,), (D, E), (D,))
-    assert (found.missing_heads, found.extra_heads) == ((B, C), (E,))
+    diff = difference({A: (), B: (A,), D: (A,), E: (D, B)}, RESTORED)
+    assert diff
+    assert (diff.missing, diff.extra, diff.roots) == ((C,), (D, E), (D,))
+    assert (diff.missing_heads, diff.extra_heads) == ((B, C), (E,))
 
 
 def test_a_changeset_that_became_a_head_by_a_removal_is_one_of_the_running_repository() -> None:
-    found = difference({A: ()}, RESTORED)
-    assert (found.missing, found.roots) == ((B, C), ())
-    assert (found.missing_heads, found.extra_heads) == ((B, C), (A,))
+    diff = difference({A: ()}, RESTORED)
+    assert (diff.missing, diff.roots) == ((B, C), ())
+    assert (diff.missing_heads, diff.extra_heads) == ((B, C), (A,))
 
 
 def test_pushes_between_a_backup_and_the_time_asked_for_are_counted() -> None:

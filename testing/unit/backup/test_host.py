@@ -27,8 +27,8 @@ def test_the_newest_backup_with_a_changeset_is_chosen() -> None:
     snapshot, repositories, limit = chosen
     assert (snapshot.id, repositories) == ("12:00", ["a", "b"])
     # A restore of a single repository does not take a backup of the blank host either.
-    snapshots = [one for one, _ in (*BLANK, GOOD)]
-    assert [one.id for one in candidates(snapshots, "", limit)] == ["12:00"]
+    snapshots = [candidate for candidate, _ in (*BLANK, GOOD)]
+    assert [candidate.id for candidate in candidates(snapshots, "", limit)] == ["12:00"]
 
 
 def test_without_a_blank_one_the_time_stays_that_of_the_operator() -> None:

@@ -25,8 +25,8 @@ def test_sizes_and_copies_are_those_before_the_transaction() -> None:
 
 
 def test_the_first_line_of_a_file_counts() -> None:
-    found = transaction_journal.parse(b"pushlog\x007\npushlog\x009\n", b"")
-    assert found == Journal({"store/pushlog": 7}, {})
+    journal = transaction_journal.parse(b"pushlog\x007\npushlog\x009\n", b"")
+    assert journal == Journal({"store/pushlog": 7}, {})
 
 
 def test_a_line_that_is_being_written_announces_nothing() -> None:

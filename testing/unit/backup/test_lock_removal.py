@@ -41,8 +41,8 @@ def snapshot(begin: str, end: str | None) -> dict[str, Any]:
 def test_a_lock_counts_until_a_later_backup_has_ended(
     locks: list[str], snapshots: list[tuple[str, str | None]], expected: list[str]
 ) -> None:
-    found = running([lock(one) for one in locks], [snapshot(*one) for one in snapshots], NOW)
-    assert found == [f"2026-11-24T{one}.123456789Z" for one in expected]
+    times = running([lock(time) for time in locks], [snapshot(*span) for span in snapshots], NOW)
+    assert times == [f"2026-11-24T{time}.123456789Z" for time in expected]
 
 
 def test_times_of_another_zone_are_compared_as_moments() -> None:
@@ -62,4 +62,4 @@ def test_a_snapshot_from_the_future_hides_no_backup_under_way(
 def test_a_lock_from_the_future_delays_nothing_and_is_wrong() -> None:
     locks = [lock("11:50:00"), lock("12:05:00"), lock("12:30:00")]
     assert wrong(locks, NOW) == [locks[2]["time"]]
-    assert running(locks, [], NOW) == [one["time"] for one in locks[:2]]
+    assert running(locks, [], NOW) == [held["time"] for held in locks[:2]]

@@ -35,8 +35,8 @@ def test_each_pack_is_read_within_the_parts() -> None:
 
 
 def test_a_corrupt_pack_stays_known_until_it_is_repaired() -> None:
-    found = after(None, 3, Check((PACK,), 1), 5.0)
-    assert found == {
+    state = after(None, 3, Check((PACK,), 1), 5.0)
+    assert state == {
         "part": 3,
         "time": 5.0,
         "broken": [PACK],
@@ -44,7 +44,7 @@ def test_a_corrupt_pack_stays_known_until_it_is_repaired() -> None:
         "since": 5.0,
         "read": {"3": 5.0},
     }
-    later = after(found, 4, Check((), 0), 6.0)
+    later = after(state, 4, Check((), 0), 6.0)
     assert (later["broken"], later["errors"]) == ([PACK], 0)
     assert corrupt({"hg1": later, "hg2": after(None, 1, Check((), 0), 6.0)}) == {"hg1": [PACK]}
 
@@ -141,9 +141,9 @@ class Broken:
         self.failure = failure
         self.done: list[str] = []
 
-    def repair_packs(self, found: list[str], folder: Path) -> None:
+    def repair_packs(self, names: list[str], folder: Path) -> None:
         assert folder.is_dir()
-        self._note(f"packs {' '.join(found)}")
+        self._note(f"packs {' '.join(names)}")
 
     def repair_snapshots(self) -> None:
         self._note("snapshots")

@@ -141,14 +141,14 @@ def test_each_host_has_its_place_beside_the_others() -> None:
 
 
 def test_retention_is_of_hours_days_and_months() -> None:
-    found = options(Retention(hours=1, days=2, months=3))
-    assert {"--keep-hourly=1", "--keep-daily=2", "--keep-monthly=3"} <= set(found)
+    arguments = options(Retention(hours=1, days=2, months=3))
+    assert {"--keep-hourly=1", "--keep-daily=2", "--keep-monthly=3"} <= set(arguments)
 
 
 def test_backups_of_a_part_are_counted_apart_and_the_last_one_of_each_is_kept() -> None:
     """Without the group, the backups of a repository replace the backups of the whole host."""
-    found = options(Retention(hours=0, days=0, months=0))
-    assert {"--group-by=host,tags", "--keep-last=1"} <= set(found)
+    arguments = options(Retention(hours=0, days=0, months=0))
+    assert {"--group-by=host,tags", "--keep-last=1"} <= set(arguments)
 
 
 def test_a_snapshot_is_named_by_enough_digits_of_its_id() -> None:

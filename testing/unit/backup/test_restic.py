@@ -21,8 +21,8 @@ def test_a_backup_tells_what_it_left_out() -> None:
         json.dumps({"message_type": "error", "error": {"message": "denied"}, "item": "/a"}),
         json.dumps({"message_type": "summary", "snapshot_id": "ab", "data_added": 7}),
     ]
-    found = result_of(lines)
-    assert (found.snapshot, found.added, found.errors) == ("ab", 7, (("/a", "denied"),))
+    result = result_of(lines)
+    assert (result.snapshot, result.added, result.errors) == ("ab", 7, (("/a", "denied"),))
 
 
 def test_a_backup_that_broke_off_is_none() -> None:
@@ -43,7 +43,7 @@ SNAPSHOTS = [
 
 
 @pytest.mark.parametrize(
-    ("at", "found"),
+    ("at", "chosen"),
     [
         (None, ["13:00", "12:00", "11:00"]),
         ("2026-11-24T12:59+00:00", ["12:00", "11:00"]),
@@ -51,9 +51,9 @@ SNAPSHOTS = [
         ("2026-11-24T10:00+00:00", []),
     ],
 )
-def test_the_newest_backup_up_to_a_time_comes_first(at: str | None, found: list[str]) -> None:
+def test_the_newest_backup_up_to_a_time_comes_first(at: str | None, chosen: list[str]) -> None:
     when = moment(at) if at else None
-    assert [one.id for one in candidates(SNAPSHOTS, "/repos/a/.hg", when)] == found
+    assert [candidate.id for candidate in candidates(SNAPSHOTS, "/repos/a/.hg", when)] == chosen
 
 
 def test_a_time_that_is_none_is_refused() -> None:

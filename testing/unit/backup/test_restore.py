@@ -61,7 +61,7 @@ ONE, OTHER = "a" * 32, "b" * 32
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f'{{"team/x": "{ONE}"}}', ONE),
         (f'{{"team/y": "{ONE}"}}', ""),
@@ -72,8 +72,8 @@ ONE, OTHER = "a" * 32, "b" * 32
         ("{", ""),
     ],
 )
-def test_a_backup_says_which_repository_it_has_at_a_path(text: str, found: str) -> None:
-    assert restore.identity_at("team/x", text) == found
+def test_a_backup_says_which_repository_it_has_at_a_path(text: str, expected: str) -> None:
+    assert restore.identity_at("team/x", text) == expected
 
 
 @pytest.mark.root
@@ -84,9 +84,9 @@ def test_folders_above_a_restored_repository_are_its_owners(tmp_path: Path) -> N
     restore.make_folders(there / "people/bob", "nobody")
     user = pwd.getpwnam("nobody")
     for folder in (there / "people", there / "people/bob"):
-        found = folder.stat()
-        assert (found.st_uid, found.st_gid) == (user.pw_uid, user.pw_gid)
-        assert stat.S_IMODE(found.st_mode) == 0o2750
+        status = folder.stat()
+        assert (status.st_uid, status.st_gid) == (user.pw_uid, user.pw_gid)
+        assert stat.S_IMODE(status.st_mode) == 0o2750
     assert there.stat().st_uid == 0
 
 
@@ -95,7 +95,7 @@ def test_another_repository_than_the_wanted_one_is_told_with_the_way_to_it() -> 
     assert told is not None
     assert f"it has repository {ONE}" in told
     assert f"--identity {ONE}" in told
-    assert not any(restore.another(*one) for one in ((ONE, ONE), ("", ONE), (ONE, ""), ("", "")))
+    assert not any(restore.another(*pair) for pair in ((ONE, ONE), ("", ONE), (ONE, ""), ("", "")))
 
 
 def test_no_second_repository_gets_the_identity_of_the_first() -> None:
@@ -117,8 +117,8 @@ def test_backups_of_all_repositories_and_of_this_one_are_candidates_up_to_a_time
         snapshot("other", 11, paths=("/srv/hg/repos/team/y/.hg",), tag="part"),
         snapshot("old", 10),
     ]
-    chosen = [one.id for one in restore.candidates(all_, control)]
+    chosen = [candidate.id for candidate in restore.candidates(all_, control)]
     assert chosen == ["new", "own", "old"]
     at = snapshot("", 12).seconds
-    assert [one.id for one in restore.candidates(all_, control, at)] == ["own", "old"]
-    assert [one.id for one in restore.candidates(all_, control, at - 1)] == ["old"]
+    assert [candidate.id for candidate in restore.candidates(all_, control, at)] == ["own", "old"]
+    assert [candidate.id for candidate in restore.candidates(all_, control, at - 1)] == ["old"]

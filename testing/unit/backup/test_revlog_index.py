@@ -28,11 +28,11 @@ def revlog(links: list[int], header: int, lengths: int = 10) -> bytes:
 def test_revisions_of_the_first_changesets_are_kept(changesets: int, revisions: int) -> None:
     links = [0, 1, 5, 8]
     separate = revlog(links, GENERALDELTA | VERSION)
-    found = revlog_index.keep(separate, changesets)
-    assert found == Kept(revisions, revisions * SIZE, revisions * 10, is_inline=False)
+    kept = revlog_index.keep(separate, changesets)
+    assert kept == Kept(revisions, revisions * SIZE, revisions * 10, is_inline=False)
     inline = revlog(links, INLINE | GENERALDELTA | VERSION)
-    found = revlog_index.keep(inline, changesets)
-    assert found == Kept(revisions, revisions * (SIZE + 10), 0, is_inline=True)
+    kept = revlog_index.keep(inline, changesets)
+    assert kept == Kept(revisions, revisions * (SIZE + 10), 0, is_inline=True)
 
 
 @pytest.mark.parametrize("header", [VERSION, INLINE | VERSION])

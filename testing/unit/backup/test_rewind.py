@@ -35,16 +35,16 @@ def entry(number: int, seconds: float = 0.0) -> Entry:
     [(2, 2, [3]), (1.5, 1, [2, 3]), (1.999, 1, [2, 3]), (9, 3, []), (0.5, None, [1, 2, 3])],
 )
 def test_a_log_is_divided_at_a_time(at: float, last: int | None, later: list[int]) -> None:
-    found, undone = rewind.divided([entry(number) for number in (1, 2, 3)], at)
-    assert (found.record.id if found else None) == last
-    assert [one.id for one in undone] == later
+    newest, undone = rewind.divided([entry(number) for number in (1, 2, 3)], at)
+    assert (newest.record.id if newest else None) == last
+    assert [push.id for push in undone] == later
 
 
 def test_a_push_at_that_millisecond_is_kept() -> None:
     at = 1795440000.123
-    found, undone = rewind.divided([entry(1, at), entry(2, at + 0.001)], at)
-    assert found is not None
-    assert (found.record.id, len(undone)) == (1, 1)
+    newest, undone = rewind.divided([entry(1, at), entry(2, at + 0.001)], at)
+    assert newest is not None
+    assert (newest.record.id, len(undone)) == (1, 1)
 
 
 def test_bookmarks_are_as_before() -> None:
@@ -88,8 +88,8 @@ def test_the_phase_before_the_first_of_several_moves_counts() -> None:
 def point(**changes: object) -> Point:
     sizes = {"store/pushlog": 9000, "store/obsstore": 30}
     replaced = {"store/phaseroots": f"1 {B}\n", "store/bookmarks": None, "bookmarks": f"{D} @\n"}
-    found = Point("team/x", 9.0, 4, D, sizes, replaced, 5, "5" * 64, "e" * 64)
-    return replace(found, **changes)  # type: ignore[arg-type]
+    base = Point("team/x", 9.0, 4, D, sizes, replaced, 5, "5" * 64, "e" * 64)
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("header", [VERSION, INLINE | VERSION])
@@ -99,8 +99,8 @@ def test_the_point_of_an_earlier_push_is_a_prefix(header: int) -> None:
         replace(record(5), changesets=(D,), bookmarks=(("@", B, D),)),
     ]
     last = entry(3)
-    found = rewind.earlier(point(), last, undone, revlog([0, 1, 2, 3], header))
-    assert found == Point(
+    prefix = rewind.earlier(point(), last, undone, revlog([0, 1, 2, 3], header))
+    assert prefix == Point(
         "team/x",
         3.0,
         2,
@@ -131,8 +131,8 @@ def test_only_markers_of_later_pushes_are_cut_off() -> None:
 @pytest.mark.parametrize("header", [VERSION, INLINE | VERSION])
 def test_changesets_are_read_from_the_index(header: int) -> None:
     index = revlog([0, 1, 2], header)
-    found = list(changesets(index, keep(index, 2)))
-    assert found == [Changeset("00" * 20, ()), Changeset("01" * 20, ())]
+    listed = list(changesets(index, keep(index, 2)))
+    assert listed == [Changeset("00" * 20, ()), Changeset("01" * 20, ())]
 
 
 def test_the_first_backup_after_a_time_may_have_begun_before_it() -> None:

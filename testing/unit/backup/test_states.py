@@ -19,10 +19,10 @@ def test_a_host_backs_up_the_files_of_its_parts() -> None:
 
 def test_a_restored_file_has_the_group_that_reads_it() -> None:
     (registry,) = (
-        one for one in states.declared() if "/var/lib/hgfleet/registry.json" in one.paths
+        state for state in states.declared() if "/var/lib/hgfleet/registry.json" in state.paths
     )
     assert (registry.owner, registry.group) == ("root", "hg")
-    (keys,) = (one for one in states.declared() if "/etc/hgfleet/ssh" in one.paths)
+    (keys,) = (state for state in states.declared() if "/etc/hgfleet/ssh" in state.paths)
     assert (keys.owner, keys.group) == ("root", "-")
 
 

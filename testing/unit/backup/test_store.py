@@ -67,20 +67,20 @@ def test_settings_have_a_store_over_ssh(tmp_path: Path) -> None:
 
 
 def test_a_host_gets_the_protocol_that_cannot_delete() -> None:
-    found = access(settings(ADDRESS), SECRETS)
-    assert found.repository == "rclone:hg1"
-    option, value = found.options
+    target = access(settings(ADDRESS), SECRETS)
+    assert target.repository == "rclone:hg1"
+    option, value = target.options
     assert option == "-o"
     name, _, command = value.partition("=")
     assert name == "rclone.program"
     assert shlex.split(command)[-4:] == ["-l", "backup", "--", "store.example.org"]
-    assert found.environment == {}
+    assert target.environment == {}
 
 
 def test_the_host_that_prunes_gets_the_folder_over_sftp() -> None:
-    found = access(settings(ADDRESS, "hg1"), SECRETS)
-    assert found.repository == "sftp:backup@store.example.org:/srv/backups/hg1"
-    name, _, command = found.options[1].partition("=")
+    target = access(settings(ADDRESS, "hg1"), SECRETS)
+    assert target.repository == "sftp:backup@store.example.org:/srv/backups/hg1"
+    name, _, command = target.options[1].partition("=")
     assert name == "sftp.command"
     assert shlex.split(command)[-4:] == ["-s", "--", "store.example.org", "sftp"]
 
@@ -105,17 +105,17 @@ def test_ssh_asks_nobody_and_trusts_one_file(pruned: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("pruned", [(), ("hg1",)])
 def test_ssh_tells_a_file_what_restic_may_not_pass_on(pruned: tuple[str, ...]) -> None:
     log = Path("/tmp/run/ssh")
-    found = access(settings(ADDRESS, *pruned), SECRETS, log)
-    words = shlex.split(found.options[1].partition("=")[2])
+    target = access(settings(ADDRESS, *pruned), SECRETS, log)
+    words = shlex.split(target.options[1].partition("=")[2])
     assert words[words.index("-E") + 1] == str(log)
     assert words.index("-E") < words.index("--")
 
 
 def test_a_bucket_gets_neither_options_nor_ssh() -> None:
-    found = access(settings("s3:https://s3.example.org/backup/hg1"), SECRETS)
-    assert found.repository == "s3:https://s3.example.org/backup/hg1"
-    assert found.options == ()
-    assert found.environment["AWS_SHARED_CREDENTIALS_FILE"] == "/run/credentials/backup-s3"
+    target = access(settings("s3:https://s3.example.org/backup/hg1"), SECRETS)
+    assert target.repository == "s3:https://s3.example.org/backup/hg1"
+    assert target.options == ()
+    assert target.environment["AWS_SHARED_CREDENTIALS_FILE"] == "/run/credentials/backup-s3"
 
 
 def fake(tmp_path: Path, code: int) -> Path:
@@ -149,6 +149,12 @@ def test_a_failed_connection_is_no_empty_store(tmp_path: Path) -> None:
 
 def test_a_prune_over_ssh_needs_no_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prune_module, "Bucket", None)
-    found = Settings("store", ADDRESS, frozenset(), restic=fake(tmp_path, 10), pruned=("hg2",))
-    assert of_host(found, "hg2").environment()["RESTIC_REPOSITORY"].endswith("/srv/backups/hg2")
-    assert prune(found, Report(part="backup"), ["hg2"]) == []
+    store_settings = Settings(
+        "store", ADDRESS, frozenset(), restic=fake(tmp_path, 10), pruned=("hg2",)
+    )
+    assert (
+        of_host(store_settings, "hg2")
+        .environment()["RESTIC_REPOSITORY"]
+        .endswith("/srv/backups/hg2")
+    )
+    assert prune(store_settings, Report(part="backup"), ["hg2"]) == []

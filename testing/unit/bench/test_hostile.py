@@ -20,10 +20,10 @@ LEAST = 150
 
 
 def test_there_are_many_cases_and_each_is_another_request() -> None:
-    found = cases()
-    assert len(found) >= LEAST
-    assert len({case.name for case in found}) == len(found)
-    assert len({(case.target, case.body, case.arguments) for case in found}) == len(found)
+    all_cases = cases()
+    assert len(all_cases) >= LEAST
+    assert len({case.name for case in all_cases}) == len(all_cases)
+    assert len({(case.target, case.body, case.arguments) for case in all_cases}) == len(all_cases)
 
 
 def test_every_kind_of_request_is_tried() -> None:
@@ -68,8 +68,8 @@ def test_each_case_is_sent_and_dear_ones_with_those_of_their_memory() -> None:
         return Outcome(name, "200", wall, wall, memory, computed, wall)
 
     alone = {
-        one.name: one
-        for one in (
+        outcome.name: outcome
+        for outcome in (
             tried("cheap", 0.1, 9),
             tried("clone", 5, 500, computed=0),
             *(tried(f"dear {memory}", 1, memory) for memory in (1, 30, 2, 40, 50)),
@@ -145,14 +145,14 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_the_history_is_public_and_has_expensive_changesets_at_its_end(history: Path) -> None:
-    found = hg.repository(ui_module.ui.load(), bytes(history))
-    assert len(found) == 40
-    assert {found[number].phasestr() for number in found} == {b"public"}
-    assert len(found.heads()) == 1
-    tip = found[b"tip"]
+    repo = hg.repository(ui_module.ui.load(), bytes(history))
+    assert len(repo) == 40
+    assert {repo[number].phasestr() for number in repo} == {b"public"}
+    assert len(repo.heads()) == 1
+    tip = repo[b"tip"]
     assert tip[b"f"].data().endswith(b"the last line\n")
-    assert len(found.file(b"f")) == 18 + 2
-    assert len(found[37].files()) == 20
+    assert len(repo.file(b"f")) == 18 + 2
+    assert len(repo[37].files()) == 20
     assert tip[b"large.bin"].size() == 500
     for path in tip:
         tip[path].data()

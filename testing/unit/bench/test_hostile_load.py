@@ -252,7 +252,7 @@ def test_a_refused_token_that_lets_somebody_in_is_a_missed_bar(
 def test_the_flood_has_each_refused_token_and_the_witness_the_right_one() -> None:
     def secrets(asks: list[Any]) -> set[str]:
         headers = {ask["headers"]["Authorization"].removeprefix("Basic ") for ask in asks}
-        return {base64.b64decode(one).decode() for one in headers}
+        return {base64.b64decode(header).decode() for header in headers}
 
     asks = hostile_witness.asks_with_tokens(MADE)
     assert secrets(asks) == {"mallory:hgt_gone", "bob:hgt_old"}
@@ -265,8 +265,8 @@ def test_the_flood_has_each_refused_token_and_the_witness_the_right_one() -> Non
 def test_partial_clones_have_a_part_in_common() -> None:
     asks = hostile_witness.asks_for_streams("people/bob/history", Nodes(ROOT, LATE, TIP))
     arguments = [parse_qs(ask["headers"]["X-HgArg-1"]) for ask in asks]
-    assert [one["common"] for one in arguments] == [[ROOT], [LATE]]
-    assert all(one["heads"] == [TIP] for one in arguments)
+    assert [argument["common"] for argument in arguments] == [[ROOT], [LATE]]
+    assert all(argument["heads"] == [TIP] for argument in arguments)
     (first, *rest) = arguments[0]["bundlecaps"][0].split(",")
     assert first == "HG20"
     assert unquote(rest[0]) == "bundle2=HG20\nchangegroup=01,02"

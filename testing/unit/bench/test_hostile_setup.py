@@ -276,10 +276,10 @@ def test_a_token_that_will_be_refused_is_added_and_removed(
 
     secret = run(hostile_setup.ADD_TOKEN, owner, DESCRIPTION, str(age)).strip()
     assert hostile_setup.SECRET.fullmatch(secret)
-    found = token_file.Watched(str(file)).find(secret)
-    assert found is not None
-    assert found[1].owner == owner
-    assert found[1].is_valid(_now()) is is_valid
+    entry = token_file.Watched(str(file)).find(secret)
+    assert entry is not None
+    assert entry[1].owner == owner
+    assert entry[1].is_valid(_now()) is is_valid
     assert own in token_file.load(str(file)), "tokens of others stay"
     run(hostile_setup.REMOVE_TOKENS, DESCRIPTION)
     assert list(token_file.load(str(file))) == [own]

@@ -208,12 +208,12 @@ class Site(World):
             if path not in self.folders or self.folders[path].identity != identity:
                 shutil.rmtree(self.config.repositories / path)
                 del self.on_disk[path]
-        for path, found in self.folders.items():
+        for path, folder in self.folders.items():
             if path not in self.on_disk:
                 file = self.config.repositories / path / identities.FILE
                 file.parent.mkdir(parents=True)
-                file.write_text(identities.text(found.identity))
-                self.on_disk[path] = found.identity
+                file.write_text(identities.text(folder.identity))
+                self.on_disk[path] = folder.identity
         new = self.config.dynamic.with_suffix(".new")
         new.write_bytes(self.registry)
         new.rename(self.config.dynamic)
@@ -233,10 +233,10 @@ class Site(World):
     def strip(self, path: str) -> None:
         """Remove the last changeset."""
         own = self.folders[path].identity
-        if found := self.changesets.get(own):
+        if nodes := self.changesets.get(own):
             self.now += 1
             removed = self.stripped.get(own, (set(), self.date))[0]
-            self.stripped[own] = removed | {found.pop()}, self.date
+            self.stripped[own] = removed | {nodes.pop()}, self.date
             self.now += 1
 
     def publish(self, path: str) -> None:
@@ -259,7 +259,7 @@ class Site(World):
     def require_public_where_open(self, is_open: bool, content: Content) -> None:
         """Check an object that comes into a store."""
         if is_open:
-            assert all(self.is_public(self.origin[one]) for one in content)
+            assert all(self.is_public(self.origin[node]) for node in content)
 
     def require_of_its_readers(self, entry: Entry) -> None:
         """Check a line that clients will get."""
@@ -308,7 +308,7 @@ class Site(World):
         for asker, person in (("stranger", None), ("staff", STAFF)):
             if may_read(repository, person):
                 assert self.may(asker, path)
-                assert {self.origin[one] for one in content} <= {own}
+                assert {self.origin[node] for node in content} <= {own}
 
     # --- the jobs ---
 
@@ -339,7 +339,7 @@ class Site(World):
             outcomes = pipeline._purged(
                 pipeline._for_each(everything, self._work(pipeline), True, withdraws=True)
             )
-        assert not [one for one in outcomes if one.error], outcomes
+        assert not [outcome for outcome in outcomes if outcome.error], outcomes
 
     def _is_there(self, entry: Entry) -> bool:
         key = entry.url.removeprefix(OPEN).removeprefix(CLOSED).removeprefix("/")
@@ -366,10 +366,10 @@ class Site(World):
                 published.prune(repository, listing)
                 return Outcome(repository.path)
             job.access.check(repository)
-            found = job.manifests.read(names.of(repository))
+            entries = job.manifests.read(names.of(repository))
             key, entry = self._named(repository, content, begun)
             self.moment("made")
-            if not any(str(key) in one.url for one in found):
+            if not any(str(key) in listed.url for listed in entries):
                 work = SimpleNamespace(repository=repository)
                 made = {}
                 for store in stores.up:
@@ -420,10 +420,10 @@ class Site(World):
                 self._require_kept(content)
 
     def _require_public(self, content: Content | None) -> None:
-        for one in content or ():
-            assert self.is_public(self.origin[one])
+        for node in content or ():
+            assert self.is_public(self.origin[node])
         self._require_kept(content or frozenset())
 
     def _require_kept(self, content: Content) -> None:
-        for one in content:
-            assert one not in self.stripped.get(self.origin[one], (set(), None))[0]
+        for node in content:
+            assert node not in self.stripped.get(self.origin[node], (set(), None))[0]

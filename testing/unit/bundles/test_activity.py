@@ -20,8 +20,8 @@ START = datetime.fromtimestamp(START_MS / 1000, UTC)
 
 
 def test_the_busiest_have_names_and_the_others_are_one_sum() -> None:
-    found = {f"r{number:02}": Activity(pushes=number) for number in range(30)}
-    result = busiest(found, found, most=3)
+    activity = {f"r{number:02}": Activity(pushes=number) for number in range(30)}
+    result = busiest(activity, activity, most=3)
     assert result == {
         "r29": Activity(29),
         "r28": Activity(28),
@@ -31,8 +31,12 @@ def test_the_busiest_have_names_and_the_others_are_one_sum() -> None:
 
 
 def test_no_private_repository_has_a_name() -> None:
-    found = {"secret/a": Activity(50), "secret/b": Activity(1, 2, 3, 0.5, 9), "open": Activity(1)}
-    assert busiest(found, {"open"}) == {
+    activity = {
+        "secret/a": Activity(50),
+        "secret/b": Activity(1, 2, 3, 0.5, 9),
+        "open": Activity(1),
+    }
+    assert busiest(activity, {"open"}) == {
         "open": Activity(1),
         PRIVATE: Activity(51, 2, 3, 0.5, 9),
     }
@@ -73,9 +77,9 @@ def test_the_last_removal_of_changesets_counts_since_a_time(tmp_path: Path) -> N
     assert recent_pushes.removal(tmp_path, START - day) is None
     removed = chain.push(kind="strip").time
     chain.push(node_of(1))
-    found = recent_pushes.removal(tmp_path, START - day)
-    assert found is not None
-    assert found.timestamp() * 1000 == pytest.approx(removed)
-    assert recent_pushes.removal(tmp_path, found + timedelta(seconds=1)) is None
+    removal = recent_pushes.removal(tmp_path, START - day)
+    assert removal is not None
+    assert removal.timestamp() * 1000 == pytest.approx(removed)
+    assert recent_pushes.removal(tmp_path, removal + timedelta(seconds=1)) is None
     log.write_bytes(b"damaged\n")
     assert recent_pushes.removal(tmp_path, START - day) is None

@@ -31,8 +31,10 @@ def test_entries_of_the_path_get_the_identity_of_its_repository() -> None:
 
 
 def test_entries_that_may_be_of_another_repository_are_withdrawn() -> None:
-    def kept(one: Entry, repository: Repository = PROJECT, since: datetime | None = None) -> bool:
-        return bool(adoptable([one], repository, since, URLS, NOW))
+    def kept(
+        candidate: Entry, repository: Repository = PROJECT, since: datetime | None = None
+    ) -> bool:
+        return bool(adoptable([candidate], repository, since, URLS, NOW))
 
     # Made before the repository came to its path.
     assert not kept(entry(), since=NOW)
@@ -53,10 +55,10 @@ def test_a_repository_comes_to_its_path_by_creation_or_rename() -> None:
         "people/bob/c": "no note",
     }
     assert Rename(**renamed["people/bob/a"]).to == "people/bob/x"  # type: ignore[arg-type]
-    found = dynamic_of({"people/bob/x": made, "people/bob/z": made}, renamed)
-    assert arrival("people/bob/x", found) == datetime(2026, 11, 20, 9, tzinfo=UTC)
-    assert arrival("people/bob/z", found) == datetime(2026, 11, 18, tzinfo=UTC)
-    assert arrival("team/tool", found) is None
+    dynamic = dynamic_of({"people/bob/x": made, "people/bob/z": made}, renamed)
+    assert arrival("people/bob/x", dynamic) == datetime(2026, 11, 20, 9, tzinfo=UTC)
+    assert arrival("people/bob/z", dynamic) == datetime(2026, 11, 18, tzinfo=UTC)
+    assert arrival("team/tool", dynamic) is None
 
 
 def test_a_bundle_of_the_future_is_not_taken_over_from_a_former_repository() -> None:

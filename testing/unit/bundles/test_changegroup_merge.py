@@ -37,8 +37,8 @@ def joined(contents: list[Content]) -> Content:
     changelog: list[bytes] = []
     manifests: list[bytes] = []
     files: dict[bytes, list[bytes]] = {}
-    for one, other, more in contents:
-        changelog += one
+    for changesets, other, more in contents:
+        changelog += changesets
         manifests += other
         for name, deltas in more.items():
             files.setdefault(name, []).extend(deltas)
@@ -62,7 +62,7 @@ def opened(data: bytes, most: int = 2**20) -> Changegroup:
 def test_a_merge_has_each_group_once_with_the_deltas_in_order(seed: int) -> None:
     rng = random.Random(seed)
     contents = [some(rng) for _ in range(rng.randrange(1, 8))]
-    sources = [opened(written(one), rng.choice([1, 3, 7, 1000])) for one in contents]
+    sources = [opened(written(content), rng.choice([1, 3, 7, 1000])) for content in contents]
     assert b"".join(merge(sources)) == written(joined(contents))
 
 
@@ -117,8 +117,8 @@ def test_a_merge_keeps_no_group_in_memory() -> None:
         def read(size: int) -> bytes:
             nonlocal rest
             rest = rest or next(stream, b"")
-            found, rest = rest[:size], rest[size:]
-            return found
+            part, rest = rest[:size], rest[size:]
+            return part
 
         return Changegroup("a link", read)
 

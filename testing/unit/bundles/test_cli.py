@@ -164,15 +164,15 @@ def test_a_run_after_pushes_renews_the_pages_of_all_once(
 ) -> None:
     def run(pipeline: Pipeline, repositories: list[Repository]) -> list[Outcome]:
         pipeline.job.publisher.has_published = has_published
-        return [Outcome(one.path) for one in repositories]
+        return [Outcome(repository.path) for repository in repositories]
 
     def fail(_published: PublishedBundles, repositories: list[Repository]) -> None:
-        renewed.append([one.path for one in repositories])
+        renewed.append([repository.path for repository in repositories])
         raise PermissionError(13, "Permission denied")
 
     renewed: list[list[str]] = []
     both = [Repository(f"team/{name}", "", "public", (), True, ()) for name in ("other", "project")]
-    registry = Registry({one.path: one for one in both})
+    registry = Registry({repository.path: repository for repository in both})
     (tmp_path / "registry.json").write_text(dump_compiled(registry))
     spool = tmp_path / "spool"
     spool.mkdir()
@@ -205,7 +205,7 @@ def test_a_withdrawal_looks_again_if_the_registry_changed_meanwhile(
         _pipeline: Pipeline, repositories: list[Repository], *, everything: bool
     ) -> list[Outcome]:
         assert everything
-        looks.append([one.path for one in repositories])
+        looks.append([repository.path for repository in repositories])
         if len(looks) == 1:
             with dynamic_update.update(tmp_path / "dynamic/registry.json") as entries:
                 entries.note_purged("9a" * 16)

@@ -114,7 +114,7 @@ def test_a_damaged_or_huge_file_costs_little(
         file.write_bytes(content)
         os.utime(file, (NOW.timestamp(), NOW.timestamp()))
     monkeypatch.setattr(demand, "MAX_READ", 1_000_000)
-    read = sum(len(one) for one in demand._lines([log], NOW - demand.WINDOW))
+    read = sum(len(log_line) for log_line in demand._lines([log], NOW - demand.WINDOW))
     assert read < 2_000_000
     assert demand.read([log], NOW)["team/project"].clones == 1
 
@@ -147,6 +147,6 @@ def test_all_threads_of_a_run_read_the_logs_once(
         return job.demand
 
     with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(ask, range(threads)))
+        answers = list(pool.map(ask, range(threads)))
     assert len(reads) == 1
-    assert all(one is found[0] for one in found)
+    assert all(answer is answers[0] for answer in answers)

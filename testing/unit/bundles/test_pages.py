@@ -42,9 +42,9 @@ def test_the_policy_allows_just_the_style_and_script_of_the_page() -> None:
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1])  # type: ignore[index]
     assert policy.startswith("default-src 'none';")
     for tag in ("style", "script"):
-        found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        assert len(found) == 1
-        digest = base64.b64encode(hashlib.sha256(found[0].encode()).digest()).decode()
+        parts = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        assert len(parts) == 1
+        digest = base64.b64encode(hashlib.sha256(parts[0].encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert "unsafe" not in policy
     assert not re.search(
@@ -71,9 +71,9 @@ def test_a_search_finds_path_and_description_in_any_case() -> None:
 
 
 def test_programs_get_the_same_as_json() -> None:
-    found = json.loads(pages.data([HOSTILE], "https://hg.example"))
-    assert found["format"] == 1
-    repository = found["repositories"]["team/project"]
+    document = json.loads(pages.data([HOSTILE], "https://hg.example"))
+    assert document["format"] == 1
+    repository = document["repositories"]["team/project"]
     assert repository["clone"] == "https://hg.example/team/project"
     assert repository["bundles"][0]["sha256"] == "1" * 64
     assert repository["bundles"][0]["made"] == "2026-11-20T00:00:00Z"

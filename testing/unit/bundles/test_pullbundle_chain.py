@@ -45,7 +45,7 @@ def chain(*ends: int) -> Chain:
 
 def state(count: int, links: Chain = ()) -> State:
     """A straight history of which the chain's heads up to its tip are there."""
-    heads = {head for one in links for head in one.heads}
+    heads = {head for part in links for head in part.heads}
     return State(
         heads=frozenset({node(count)}),
         tip=node(count),
@@ -116,7 +116,7 @@ def test_small_repositories_have_no_chain() -> None:
 def test_a_first_chain_has_links_of_equal_length() -> None:
     decision = plan((), state(10_000), LIMITS)
     assert (decision.move, decision.parts) == (Move.REBASE, (NewLink((), None, PIECES),))
-    assert [one.changesets for one in carried_out(decision, 10_000)] == [1250] * PIECES
+    assert [part.changesets for part in carried_out(decision, 10_000)] == [1250] * PIECES
 
 
 def test_a_chain_without_the_whole_begins_with_what_is_not_on_disk() -> None:
@@ -214,13 +214,13 @@ def test_a_chain_stays_short_and_is_written_a_few_times_only(steps: int) -> None
     written, count, pushed, rounds = 0, 100, 100, 0
     while count < 200_000:
         decision = plan(links, state(count, links), LIMITS)
-        before = {one.name for one in links}
+        before = {part.name for part in links}
         links = carried_out(decision, count) if decision.new_links else links
-        written += sum(one.changesets for one in links if one.name not in before)
+        written += sum(part.changesets for part in links if part.name not in before)
         assert len(links) <= MAX_LINKS
         assert count - int(links[-1].heads[0], 16) < LIMITS.step
         # A client in the middle of a link gets the rest of it live.
-        largest = max(one.changesets for one in links)
+        largest = max(part.changesets for part in links)
         assert largest <= max(count / PIECES, pushed, LIMITS.step)
         pushed = max(steps * LIMITS.step, count // 200)
         count += pushed
@@ -236,14 +236,14 @@ def served(
     links: Chain, have: int, want: int, missing: tuple[int, ...] = ()
 ) -> list[tuple[int, str]]:
     """Return the segments of a pull: the last revision of each, and where it comes from."""
-    found = segments(
+    parts = segments(
         links,
-        known=lambda one: int(one.heads[0], 16) <= have,
-        wanted=lambda one: int(one.heads[0], 16) <= want,
-        missing=lambda one: int(one.heads[0], 16) - have,
-        usable=lambda one: int(one.heads[0], 16) not in missing,
+        known=lambda part: int(part.heads[0], 16) <= have,
+        wanted=lambda part: int(part.heads[0], 16) <= want,
+        missing=lambda part: int(part.heads[0], 16) - have,
+        usable=lambda part: int(part.heads[0], 16) not in missing,
     )
-    return [(int(one.heads[0], 16), "disk" if one.link else "live") for one in found]
+    return [(int(part.heads[0], 16), "disk" if part.link else "live") for part in parts]
 
 
 def test_a_full_pull_gets_all_links() -> None:

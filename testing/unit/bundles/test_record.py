@@ -46,7 +46,7 @@ def figures(
 
 
 def test_a_repository_with_a_published_bundle_is_covered() -> None:
-    found = figures(
+    run = figures(
         [outcome("a", "zstd"), outcome("empty"), outcome("new", "zstd")],
         {
             "a": (entry("a", size=5, made=OLD), entry("a", store="west", size=7)),
@@ -54,46 +54,46 @@ def test_a_repository_with_a_published_bundle_is_covered() -> None:
             "new": (),
         },
     )
-    assert (found.repositories, found.covered) == (2, 1)
-    assert found.bytes == {"east": 5, "west": 7}
-    assert (found.oldest, found.newest) == (OLD.timestamp(), NEW.timestamp())
-    assert (found.started, found.ended, found.failed, found.incomplete) == (1.0, 3.0, 0, 0)
+    assert (run.repositories, run.covered) == (2, 1)
+    assert run.bytes == {"east": 5, "west": 7}
+    assert (run.oldest, run.newest) == (OLD.timestamp(), NEW.timestamp())
+    assert (run.started, run.ended, run.failed, run.incomplete) == (1.0, 3.0, 0, 0)
 
 
 def test_a_failed_repository_should_have_bundles_if_the_registry_gives_it_some() -> None:
     failed = [Outcome("a", error=HostError("no")), Outcome("none", error=HostError("no"))]
-    found = figures(failed, {}, repository("a", "zstd"), repository("none"))
-    assert (found.failed, found.repositories, found.covered) == (2, 1, 0)
+    run = figures(failed, {}, repository("a", "zstd"), repository("none"))
+    assert (run.failed, run.repositories, run.covered) == (2, 1, 0)
 
 
 def test_a_repository_that_another_run_has_counts_by_its_manifest() -> None:
     busy = [Outcome("a", busy=True), Outcome("b", busy=True)]
-    found = figures(busy, {"a": (entry("a"),), "b": ()}, repository("a", "zstd"))
-    assert (found.failed, found.repositories, found.covered) == (0, 1, 1)
+    run = figures(busy, {"a": (entry("a"),), "b": ()}, repository("a", "zstd"))
+    assert (run.failed, run.repositories, run.covered) == (0, 1, 1)
 
 
 def test_a_repository_that_a_store_misses_is_incomplete() -> None:
     plan = Plan("a", Action.COPY, (), ("zstd",))
-    found = figures(
+    run = figures(
         [Outcome("a", plan, missing={"west": UnavailableError("down")})], {"a": (entry("a"),)}
     )
-    assert (found.incomplete, found.failed, found.covered) == (1, 0, 1)
+    assert (run.incomplete, run.failed, run.covered) == (1, 0, 1)
 
 
 def test_a_run_without_bundles_has_no_times() -> None:
-    found = figures([], {})
-    assert (found.repositories, found.oldest, found.newest) == (0, 0, 0)
-    assert found.bytes == {"east": 0, "west": 0}
+    run = figures([], {})
+    assert (run.repositories, run.oldest, run.newest) == (0, 0, 0)
+    assert run.bytes == {"east": 0, "west": 0}
 
 
 def test_the_record_is_read_as_it_was_written_and_names_no_repository_by_itself(
     tmp_path: Path,
 ) -> None:
-    found = figures([outcome("team/secret", "zstd")], {"team/secret": (entry("team/secret"),)})
-    record.save(found, tmp_path)
+    run = figures([outcome("team/secret", "zstd")], {"team/secret": (entry("team/secret"),)})
+    record.save(run, tmp_path)
     file = tmp_path / record.NAME
-    assert record.parse(file.read_bytes()) == found
-    assert found.busiest == BUSIEST
+    assert record.parse(file.read_bytes()) == run
+    assert run.busiest == BUSIEST
     assert "secret" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o644
 

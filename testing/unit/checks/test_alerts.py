@@ -132,8 +132,8 @@ def test_a_recording_rule_is_one_that_another_rule_reads(
     text = file.read_text().replace("expr: up == 0", "expr: site:up:sum == 0")
     record = f"    rules:\n      - {{record: '{name}', expr: sum(up)}}\n"
     file.write_text(text.replace("    rules:\n", record))
-    found = problems(top)
-    assert found == (
+    sentences = problems(top)
+    assert sentences == (
         []
         if is_read
         else [f"{alerts.RULES}/one.yml: {name}: no other rule reads this recording rule"]

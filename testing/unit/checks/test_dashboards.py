@@ -18,9 +18,9 @@ FOREIGN = ("node_", "probe_", "prometheus_", "ALERTS")
 """Prefixes of metrics that the programs of Debian have; the cluster's tests ask for them."""
 
 LINES = [
-    pytest.param(line, id=f"{one['name']}: {panel['title']}: {number}")
-    for one in dashboards.read()
-    for panel in one["panels"]
+    pytest.param(line, id=f"{dashboard['name']}: {panel['title']}: {number}")
+    for dashboard in dashboards.read()
+    for panel in dashboard["panels"]
     for number, line in enumerate(panel["lines"])
 ]
 
@@ -37,12 +37,12 @@ def test_a_line_is_of_metrics_that_exist_and_of_the_hosts_that_the_reader_chose(
 
 
 def test_names_and_titles_are_told_apart() -> None:
-    found = dashboards.read()
-    assert len({one["name"] for one in found}) == len(found)
-    for one in found:
-        titles = [panel["title"] for panel in one["panels"]]
+    boards = dashboards.read()
+    assert len({board["name"] for board in boards}) == len(boards)
+    for board in boards:
+        titles = [panel["title"] for panel in board["panels"]]
         assert len(set(titles)) == len(titles)
-        assert one["about"].endswith(".")
+        assert board["about"].endswith(".")
 
 
 def test_a_panel_of_grafana_has_the_lines_of_the_definition() -> None:
@@ -66,5 +66,5 @@ def test_each_dashboard_is_a_file_for_grafana(tmp_path: Path) -> None:
     assert dashboards.main([str(tmp_path / "new")]) == 0
     written = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "new").iterdir()}
     assert {name: model["title"] for name, model in written.items()} == {
-        one["name"]: f"hgfleet: {one['title']}" for one in dashboards.read()
+        dashboard["name"]: f"hgfleet: {dashboard['title']}" for dashboard in dashboards.read()
     }

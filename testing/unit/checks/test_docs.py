@@ -68,9 +68,9 @@ def test_a_claim_has_its_golden_and_its_test(
         "| claim | golden | test |\n| --- | --- | --- |\n"
         f"{row}\n| another | | `testing/test_x.py::test_x` |\n"
     )
-    found = [text for _, text in docs.audit_problems(audit)]
-    assert len(found) == bool(problem), found
-    assert all(problem in text for text in found)
+    texts = [text for _, text in docs.audit_problems(audit)]
+    assert len(texts) == bool(problem), texts
+    assert all(problem in text for text in texts)
 
 
 def test_a_page_without_claims_is_a_problem(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ TEMPLATE_LOOKUP = re.compile(r"lookup\('ansible\.builtin\.template', '([^']+)'\)
 
 @cache
 def goldens() -> dict[str, str]:
-    found = {path.name: path.read_text() for path in GOLDENS.glob("*.txt")}
-    assert found
-    return found
+    texts = {path.name: path.read_text() for path in GOLDENS.glob("*.txt")}
+    assert texts
+    return texts
 
 
 def test_every_template_of_every_role_is_in_a_golden() -> None:
@@ -39,7 +39,7 @@ def test_every_template_of_every_role_is_in_a_golden() -> None:
         }
     for source in list(named):
         folder = Path(source).parent
-        named |= {str(folder / one) for one in INCLUDED.findall((ROOT / source).read_text())}
+        named |= {str(folder / name) for name in INCLUDED.findall((ROOT / source).read_text())}
     templates = {
         str(path.relative_to(ROOT))
         for path in ROOT.glob("ansible/roles/*/templates/**/*")
@@ -87,7 +87,7 @@ def paged(**texts: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "is_same"),
+    ("text", "other", "is_same"),
     [
         ("I am a.x", "I am b.x", True),
         ("peers: a.x, b.x\nI am 10.0.0.1", "peers: a.x, b.x\nI am 10.0.0.2", True),
@@ -96,9 +96,9 @@ def paged(**texts: str) -> list[str]:
         ("weight 1", "weight 2", False),
     ],
 )
-def test_hosts_share_lines_that_differ_by_their_names(one: str, other: str, is_same: bool) -> None:
-    shown = paged(a=one, b=other)
-    assert (shown == ["=== /f  r", "f on all", *(f"  {x}" for x in one.splitlines())]) is is_same
+def test_hosts_share_lines_that_differ_by_their_names(text: str, other: str, is_same: bool) -> None:
+    shown = paged(a=text, b=other)
+    assert (shown == ["=== /f  r", "f on all", *(f"  {x}" for x in text.splitlines())]) is is_same
 
 
 def test_a_file_stands_once_with_its_hosts() -> None:

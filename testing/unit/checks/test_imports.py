@@ -72,8 +72,8 @@ def test_a_part_may_not_import_another_beside_it(tmp_path: Path) -> None:
         hgfleet__cli="",
         hgext__access="from hgfleet import cli",
     )
-    found = imports.problems(top)
-    assert [line.split(": ")[1].partition(";")[0] for line in found] == [
+    lines = imports.problems(top)
+    assert [line.split(": ")[1].partition(";")[0] for line in lines] == [
         "bundles imports hgfleet.steering.probe",
         "storage imports hgfleet.cli",
         "web imports hgfleet.ssh.shell",
@@ -96,9 +96,9 @@ def test_circles_within_a_package_are_found(tmp_path: Path) -> None:
 
 
 def test_a_loose_module_and_an_unknown_package_are_found(tmp_path: Path) -> None:
-    found = imports.problems(package(tmp_path, hgfleet__keys="", hgfleet__other__x=""))
-    assert any("keys.py:1: a module outside of the packages" in line for line in found)
-    assert any("the package other has no place" in line for line in found)
+    lines = imports.problems(package(tmp_path, hgfleet__keys="", hgfleet__other__x=""))
+    assert any("keys.py:1: a module outside of the packages" in line for line in lines)
+    assert any("the package other has no place" in line for line in lines)
 
 
 def test_rooms_import_each_other_in_their_order(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def changes(source: str) -> set[str]:
-    return {one.change for one in mutations(source)}
+    return {mutation.change for mutation in mutations(source)}
 
 
 # --- mutations --------------------------------------------------------------------------------
@@ -88,39 +88,39 @@ def test_a_mutation_changes_its_place_alone() -> None:
             "é"; x = "éé" < a  # kept
             return x
         """)
-    (one,) = mutations(source)
-    assert apply(source, one) == source.replace('"éé" < a', "('éé' <= a)")
-    assert (one.line, one.scope) == (2, "f")
+    (mutation,) = mutations(source)
+    assert apply(source, mutation) == source.replace('"éé" < a', "('éé' <= a)")
+    assert (mutation.line, mutation.scope) == (2, "f")
 
 
 def test_a_condition_over_lines_stays_a_condition() -> None:
     source = (
         "x = (\n    a\n    and b\n)\nif (\n    x\n):\n    raise ValueError(\n        x\n    )\n"
     )
-    for one in mutations(source):
-        ast.parse(apply(source, one))
-        assert apply(source, one) != source
+    for mutation in mutations(source):
+        ast.parse(apply(source, mutation))
+        assert apply(source, mutation) != source
 
 
 def test_an_option_is_left_out_and_nothing_else() -> None:
     source = 'x = ["forget", "--prune", *more]'
-    (one,) = mutations(source)
-    assert ast.unparse(ast.parse(apply(source, one))) == "x = ['forget', *more]"
+    (mutation,) = mutations(source)
+    assert ast.unparse(ast.parse(apply(source, mutation))) == "x = ['forget', *more]"
 
 
 def test_the_scope_is_the_function_with_its_class() -> None:
     source = "class A:\n    def f(self):\n        return True\nX = 3"
-    assert [one.scope for one in mutations(source)] == ["A.f", MODULE]
+    assert [mutation.scope for mutation in mutations(source)] == ["A.f", MODULE]
 
 
 @pytest.mark.parametrize("call", [1, 9])
 def test_a_witness_says_whether_the_place_was_reached(tmp_path: Path, call: int) -> None:
     source = "def f(a):\n    if a > 5:\n        raise ValueError(a)\n    return a\n"
-    for one in mutations(source):
+    for mutation in mutations(source):
         mark = tmp_path / f"mark-{call}"
         mark.unlink(missing_ok=True)
         names: dict[str, object] = {}
-        exec(witness(source, one, str(mark)), names)  # noqa: S102  (the text above)
+        exec(witness(source, mutation, str(mark)), names)  # noqa: S102  (the text above)
         function = names["f"]
         assert callable(function)
         if call > 5:
@@ -128,7 +128,7 @@ def test_a_witness_says_whether_the_place_was_reached(tmp_path: Path, call: int)
                 function(call)
         else:
             assert function(call) == call
-        assert mark.exists() == (call > 5 or not one.before.startswith("raise"))
+        assert mark.exists() == (call > 5 or not mutation.before.startswith("raise"))
 
 
 def test_every_mutation_of_the_product_is_python() -> None:
@@ -151,7 +151,10 @@ SOURCES = {
 
 def test_a_sample_is_the_same_for_the_same_seed_and_begins_with_the_smaller_one() -> None:
     packages = [
-        [Mutant(f"{name}.py", one) for one in mutations("x = a and b and c and d\ny = e or f")]
+        [
+            Mutant(f"{name}.py", mutation)
+            for mutation in mutations("x = a and b and c and d\ny = e or f")
+        ]
         for name in ("p", "q")
     ]
     first = choosing.sample(packages, 4, 0)
@@ -159,7 +162,7 @@ def test_a_sample_is_the_same_for_the_same_seed_and_begins_with_the_smaller_one(
     assert first == choosing.sample(packages, 8, 0)[:4]
     assert first != choosing.sample(packages, 4, 1)
     # Packages take turns, however large they are.
-    assert [one.file for one in first] == ["p.py", "q.py", "p.py", "q.py"]
+    assert [mutant.file for mutant in first] == ["p.py", "q.py", "p.py", "q.py"]
     everything = choosing.sample(packages, 0, 0)
     assert sorted(map(str, everything)) == sorted(map(str, packages[0] + packages[1]))
 
@@ -174,12 +177,12 @@ def test_tests_of_a_file_are_the_unit_tests_that_depend_on_it_nearest_first() ->
         "testing/unit/checks/test_mutants.py": frozenset({"hgfleet/x/a.py"}),
         "testing/integration/test_x.py": frozenset({"hgfleet/x/a.py"}),
     }
-    found = choosing.tests_of("hgfleet/x/a.py", graph, 9, ["unit"])
-    assert found == ["testing/unit/test_near.py", "testing/unit/test_far.py"]
-    assert choosing.tests_of("hgfleet/x/a.py", graph, 1, ["unit"]) == found[:1]
+    tests = choosing.tests_of("hgfleet/x/a.py", graph, 9, ["unit"])
+    assert tests == ["testing/unit/test_near.py", "testing/unit/test_far.py"]
+    assert choosing.tests_of("hgfleet/x/a.py", graph, 1, ["unit"]) == tests[:1]
     assert choosing.tests_of("hgfleet/z.py", graph, 9, ["unit"]) == []
     both = choosing.tests_of("hgfleet/x/a.py", graph, 1, ("unit", "integration"))
-    assert both == [*found[:1], "testing/integration/test_x.py"]
+    assert both == [*tests[:1], "testing/integration/test_x.py"]
 
 
 def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
@@ -198,11 +201,11 @@ def test_a_result_counts_until_the_code_or_a_test_changes() -> None:
 
 def test_mutants_are_of_a_package_and_of_a_place() -> None:
     options = command.parser().parse_args(["--package", "backup"])
-    assert {one.file for one in command.chosen(options, SOURCES, set())} == {
+    assert {mutant.file for mutant in command.chosen(options, SOURCES, set())} == {
         "hgfleet/backup/restic/prune.py"
     }
     options = command.parser().parse_args(["--only", "hgfleet/backup/restic/prune.py:2"])
-    assert [str(one) for one in command.chosen(options, SOURCES, set())] == [
+    assert [str(mutant) for mutant in command.chosen(options, SOURCES, set())] == [
         "hgfleet/backup/restic/prune.py:2 4 -> 5  (in module)"
     ]
 
@@ -226,7 +229,7 @@ REASON = "a limit that nobody meets"
 def test_a_survivor_is_explained_by_its_file_function_or_change(
     entry: Entry, covered: list[bool]
 ) -> None:
-    assert [bool(explained.reason([entry], one)) for one in (PRUNE, OTHER)] == covered
+    assert [bool(explained.reason([entry], mutant)) for mutant in (PRUNE, OTHER)] == covered
 
 
 def test_a_class_explains_its_methods_and_no_other_class() -> None:

@@ -36,8 +36,8 @@ def top(tmp_path: Path) -> Path:
 )
 def test_state_that_is_not_declared_is_named(top: Path, name: str, text: str, folder: str) -> None:
     (top / "ansible/roles/new" / name).write_text(text)
-    found = state_table.problems(top, states.declared())
-    assert [line.split()[1] for line in found] == ([folder] if folder else [])
+    lines = state_table.problems(top, states.declared())
+    assert [line.split()[1] for line in lines] == ([folder] if folder else [])
 
 
 def test_an_old_table_is_named(top: Path) -> None:

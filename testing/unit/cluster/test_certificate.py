@@ -43,11 +43,11 @@ def test_a_client_gets_a_certificate_of_the_ca_with_its_key(tmp_path: Path) -> N
     ca, file = make_ca(tmp_path), tmp_path / "client.pem"
     file.write_text("former")
     certificate.main(tmp_path, "cluster", file)
-    found = x509.load_pem_x509_certificate(file.read_bytes())
-    found.verify_directly_issued_by(ca)
+    issued = x509.load_pem_x509_certificate(file.read_bytes())
+    issued.verify_directly_issued_by(ca)
     key = serialization.load_pem_private_key(file.read_bytes(), None)
-    assert key.public_key() == found.public_key()
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert key.public_key() == issued.public_key()
+    names = issued.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["cluster"]
 
 

@@ -88,11 +88,11 @@ def test_package_lists_may_have_comments(tmp_path: Path) -> None:
     "name", ["docker/packages.txt", "docker/host-packages.txt", "docker/release/packages.txt"]
 )
 def test_the_lists_in_the_repository_name_packages(name: str) -> None:
-    found = images.read_packages(bootstrap.ROOT / name)
+    packages = images.read_packages(bootstrap.ROOT / name)
 
-    assert found
-    assert all(" " not in package for package in found)
-    assert len(set(found)) == len(found)
+    assert packages
+    assert all(" " not in package for package in packages)
+    assert len(set(packages)) == len(packages)
 
 
 # --- snapshots --------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_a_snapshot_fits_only_the_state_and_release_that_shaped_it(
 def test_snapshots_of_two_clusters_and_hosts_have_different_names() -> None:
     other = Settings("hgfleet-ffffff", "10.213.21", 21010, "")
     names = {
-        snapshots.name_of(one, host, "k") for one in (CLUSTER, other) for host in ("hg1", "s3")
+        snapshots.name_of(owner, host, "k") for owner in (CLUSTER, other) for host in ("hg1", "s3")
     }
 
     assert len(names) == 4
@@ -188,10 +188,10 @@ def test_role_tests_run_beside_the_cluster_and_not_in_it(
 
 
 def test_lines_of_a_play_that_are_shown_as_progress() -> None:
-    found = cluster.TASK_LINE.match("TASK [web : Workers run] ******")
+    match = cluster.TASK_LINE.match("TASK [web : Workers run] ******")
 
-    assert found
-    assert found["name"] == "web : Workers run"
+    assert match
+    assert match["name"] == "web : Workers run"
     assert cluster.TASK_LINE.match("RUNNING HANDLER [base : Restart] ***")
     assert not cluster.TASK_LINE.match("ok: [hg1] => TASK [x]")
 

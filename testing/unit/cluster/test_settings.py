@@ -91,9 +91,9 @@ def test_all_ports_of_a_block_are_below_the_ephemeral_ones() -> None:
 
 
 def test_a_port_is_found_by_its_name() -> None:
-    one = settings.Settings("hgfleet-x", "10.213.20", 21000, "")
+    own = settings.Settings("hgfleet-x", "10.213.20", 21000, "")
 
-    assert [one.port(name) for name in ("https", "http", "ssh")] == [21000, 21001, 21002]
+    assert [own.port(name) for name in ("https", "http", "ssh")] == [21000, 21001, 21002]
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ MINE = settings.Settings("hgfleet-abc", "10.213.7", 21000, "mine")
 
 
 @pytest.mark.parametrize(
-    ("known", "found", "foreign"),
+    ("known", "hosts", "foreign"),
     [
         # A checkout without state made none of the containers that have its name.
         (None, {}, []),
@@ -198,9 +198,9 @@ MINE = settings.Settings("hgfleet-abc", "10.213.7", 21000, "mine")
     ],
 )
 def test_containers_of_another_checkout_at_this_path_are_told_apart(
-    known: settings.Settings | None, found: dict[str, str], foreign: list[str]
+    known: settings.Settings | None, hosts: dict[str, str], foreign: list[str]
 ) -> None:
-    assert settings.foreign_hosts(found, known) == foreign
+    assert settings.foreign_hosts(hosts, known) == foreign
 
 
 def test_the_name_is_known_before_there_are_settings() -> None:

@@ -26,12 +26,12 @@ def add_often(folder: str) -> None:
 def test_no_count_of_processes_beside_each_other_is_lost(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     started = [context.Process(target=add_often, args=(str(tmp_path),)) for _ in range(PROCESSES)]
-    for one in started:
-        one.start()
-    for one in started:
-        one.join()
-    found = counters.parse((tmp_path / "counts").read_bytes())
-    assert found == {"one": PROCESSES * TIMES, "seconds": PROCESSES * TIMES / 2}
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    counts = counters.parse((tmp_path / "counts").read_bytes())
+    assert counts == {"one": PROCESSES * TIMES, "seconds": PROCESSES * TIMES / 2}
 
 
 def test_counters_are_for_every_user_of_the_host(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_an_operator_begins_a_term() -> None:
 
 def test_a_mirror_takes_what_is_newer_or_its_own() -> None:
     later = Generation(1, 61), Generation(2, 1)
-    for there in (Version(NEW, "60"), *(Version(one, "x") for one in later)):
+    for there in (Version(NEW, "60"), *(Version(newer, "x") for newer in later)):
         assert generation.decide(HERE, there) == Decision()
     # A rebuilt mirror has no memory.
     for there in (Version(None, "x"), Version(OLD, "x")):
@@ -81,10 +81,10 @@ def test_a_mirror_takes_what_is_newer_or_its_own() -> None:
     ],
 )
 def test_a_mirror_refuses_what_is_older(there: Version, words: str, went_back: bool) -> None:
-    found = generation.decide(HERE, there)
-    assert words in found.refused
-    assert "keeps generation 1.60" in found.refused
-    assert found.went_back == went_back
+    decision = generation.decide(HERE, there)
+    assert words in decision.refused
+    assert "keeps generation 1.60" in decision.refused
+    assert decision.went_back == went_back
 
 
 def test_a_term_in_which_the_primary_went_back_is_over() -> None:
@@ -128,9 +128,9 @@ def test_a_number_says_nothing_without_its_content() -> None:
 
 
 def test_a_version_names_those_before_it() -> None:
-    memory = Memory(NEW, "ab" * 32, epoch=1, past={str(one): "x" for one in range(20, 60)})
+    memory = Memory(NEW, "ab" * 32, epoch=1, past={str(number): "x" for number in range(20, 60)})
     made = generation.following(memory, 1)
-    assert list(made.past) == [str(one) for one in range(29, 61)]
+    assert list(made.past) == [str(number) for number in range(29, 61)]
     assert made.past["60"] == "ab" * 8
     value = {"past": {"7": "x", "8": 8, "x": "x", "9" * 400: "x"}}
     assert generation.past_of(value) == {"7": "x"}
@@ -181,7 +181,9 @@ def test_a_killed_writer_has_not_gone_back() -> None:
 
 
 def test_a_version_that_was_written_is_gone_back_from_by_one(tmp_path: Path) -> None:
-    texts = [json.dumps({generation.KEY: Generation(1, one).to_json()}).encode() for one in (1, 2)]
+    texts = [
+        json.dumps({generation.KEY: Generation(1, number).to_json()}).encode() for number in (1, 2)
+    ]
     older, newest = (generation.version(text) for text in texts)
     with files.open_folder(tmp_path) as folder:
         writer = generation.Writer(folder, "registry.json", older, 1)

@@ -135,9 +135,9 @@ class Documents(RuleBasedStateMachine):
         here = self.mirror.version if self.mirror is not None else None
         memory = generation.known(self.mirrored, here)
         there = self.text.version
-        found = generation.decide(memory, there)
-        if found.refused:
-            self.mirrored = replace(memory, refused=found.refused, went_back=found.went_back)
+        decision = generation.decide(memory, there)
+        if decision.refused:
+            self.mirrored = replace(memory, refused=decision.refused, went_back=decision.went_back)
             return
         if there.generation is not None:
             before = here.sha256 if here is not None else ""

@@ -22,7 +22,7 @@ def place(tmp_path: Path) -> Path:
 def test_an_identity_is_new_each_time() -> None:
     made = {identity.made() for _ in range(100)}
     assert len(made) == 100
-    assert all(identity.is_identity(one) for one in made)
+    assert all(identity.is_identity(text) for text in made)
 
 
 @pytest.mark.parametrize("wrong", ["", "1" * 31, "1" * 33, "A" * 32, "g" * 32, None, 7])

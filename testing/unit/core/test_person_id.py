@@ -20,9 +20,9 @@ from hgfleet.core.person_id import is_older, made
     ],
 )
 def test_an_id_tells_when_it_was_made(person_id: str, created: datetime) -> None:
-    found = made(person_id)
-    assert found is not None
-    assert 0 <= found - created.timestamp() < 1
+    seconds = made(person_id)
+    assert seconds is not None
+    assert 0 <= seconds - created.timestamp() < 1
 
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC).timestamp()

@@ -65,8 +65,8 @@ def test_the_first_deploy_changes_all_hosts_at_once() -> None:
 
 
 def test_new_hosts_come_after_the_brokers_and_before_those_that_send_clients_to_them() -> None:
-    found = said(order(SITE, ["broker1", "web2", "web1", "proxy1", "hg1"], ["web2"], "hg1"))
-    assert found == [
+    batches = said(order(SITE, ["broker1", "web2", "web1", "proxy1", "hg1"], ["web2"], "hg1"))
+    assert batches == [
         "support: broker1",
         "new: web2",
         "canary: web1",

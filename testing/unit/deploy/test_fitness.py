@@ -40,10 +40,10 @@ def test_a_problem_is_named_with_its_figure(change: dict[str, Any], told: str) -
 
 def test_all_problems_are_told_at_once() -> None:
     bad = fitness.Machine("debian 12", 99, {"/": 0}, ["hg1"])
-    found = fitness.problems(bad, "Missing sudo password")
-    assert len(found) == 5
-    assert "Missing sudo password" in found[0]
-    assert "ANSIBLE_BECOME_PASSWORD_FILE" in found[0]
+    problems = fitness.problems(bad, "Missing sudo password")
+    assert len(problems) == 5
+    assert "Missing sudo password" in problems[0]
+    assert "ANSIBLE_BECOME_PASSWORD_FILE" in problems[0]
 
 
 def test_a_host_looks_at_itself_with_its_own_python() -> None:
@@ -56,8 +56,8 @@ def test_a_host_looks_at_itself_with_its_own_python() -> None:
     ]
     names = ["localhost", "no-such-host.invalid", "-x", "a" * 300]
     done = subprocess.run([*command, *names], capture_output=True, text=True, check=True)
-    found = fitness.parse(json.loads(done.stdout))
-    assert found.unresolved == names[1:]
-    assert 90 <= found.clock_seconds < 120
-    assert found.free_bytes["/"] > 0
-    assert len(found.system.split()) == 2
+    machine = fitness.parse(json.loads(done.stdout))
+    assert machine.unresolved == names[1:]
+    assert 90 <= machine.clock_seconds < 120
+    assert machine.free_bytes["/"] > 0
+    assert len(machine.system.split()) == 2

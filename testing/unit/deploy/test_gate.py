@@ -158,7 +158,7 @@ NOTHING = replace(PASSED, tiers={"lint": Figures(0, 0, 4, 60.0)})
 
 
 @pytest.mark.parametrize(
-    ("found", "refusal"),
+    ("evidence", "refusal"),
     [
         (gate.Found(PASSED), ""),
         (gate.Found(PASSED, signer="ci@example.org"), ""),
@@ -171,8 +171,8 @@ NOTHING = replace(PASSED, tiers={"lint": Figures(0, 0, 4, 60.0)})
         (gate.Found(replace(PASSED, tiers={})), "did not pass"),
     ],
 )
-def test_only_a_tree_that_passed_may_be_deployed(found: gate.Found, refusal: str) -> None:
-    verdict = gate.judge(TREE, found, None)
+def test_only_a_tree_that_passed_may_be_deployed(evidence: gate.Found, refusal: str) -> None:
+    verdict = gate.judge(TREE, evidence, None)
     assert refusal in verdict.refusal
     if refusal:
         with pytest.raises(DeployError, match="--untested"):
@@ -213,14 +213,14 @@ def test_the_attestation_has_the_figures_of_each_tier(monkeypatch: pytest.Monkey
     outcomes.append(Outcome("roles", "passed before", recorded=["base", "web"]))
     walls = {"lint": 61.04, "roles": 0.0, "e2e": 300.0}
     assert "accepts" in runner.attest(TREE, outcomes, walls)
-    found = attestation.parse(attestation.path_of(TREE).read_text())
-    assert found.tiers == {
+    written = attestation.parse(attestation.path_of(TREE).read_text())
+    assert written.tiers == {
         "lint": Figures(2, 0, 0, 61.0),
         "roles": Figures(0, 0, 0, 0.0, 2),
         "e2e": Figures(5, 0, 1, 300.0),
     }
-    assert found.repeated == ("e2e: test_a.py::test_x: AssertionError: late",)
-    assert not gate.judge(TREE, gate.Found(found), None).refusal
+    assert written.repeated == ("e2e: test_a.py::test_x: AssertionError: late",)
+    assert not gate.judge(TREE, gate.Found(written), None).refusal
     failed = [Outcome("lint", "ruff", failures=[Failure("ruff", "x")])]
     assert runner.figures(failed, {"lint": 1.0}) == {"lint": Figures(0, 1, 0, 1.0)}
 

@@ -49,17 +49,17 @@ def test_only_goes_with_no_other_release_and_no_rollback(
 
 def tasks_of(file: Path) -> list[dict[str, Any]]:
     """Return the tasks of a file, and of the files that they include."""
-    found = []
+    tasks = []
     for task in yaml.safe_load(file.read_text()):
-        found.append(task)
+        tasks.append(task)
         for kind in ("include_tasks", "import_tasks"):
             of = task.get(f"ansible.builtin.{kind}", {})
             name = of if isinstance(of, str) else of.get("file", "")
             if name and "{{" not in name:
                 inner = tasks_of(file.parent / name)
                 tags = of.get("apply", {}).get("tags", []) if isinstance(of, dict) else []
-                found += [{**one, "tags": [*tags, *one.get("tags", ())]} for one in inner]
-    return found
+                tasks += [{**nested, "tags": [*tags, *nested.get("tags", ())]} for nested in inner]
+    return tasks
 
 
 WRITES = {
@@ -89,8 +89,8 @@ def test_a_run_that_leaves_a_part_out_still_refuses_a_former_primary() -> None:
         for play in yaml.safe_load(book.read_text()) or ()
     ]
     tags = [set(play.get("tags", ())) for play in plays]
-    assert not [found for found in tags if found & set(only.PARTS)]
-    assert [found for found in tags if "primary" in found]
+    assert not [names for names in tags if names & set(only.PARTS)]
+    assert [names for names in tags if "primary" in names]
 
 
 def test_files_that_differ_are_named_with_all_that_stays(

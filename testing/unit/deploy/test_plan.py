@@ -45,9 +45,9 @@ def test_shares_take_about_the_same_time_and_have_every_host_once(
 @pytest.mark.parametrize("number", range(1, 12))
 def test_no_share_is_empty(number: int) -> None:
     hosts = {f"hgweb{index}": ["web"] for index in range(7)} | {"other": []}
-    found = plan.shares(hosts, number)
-    assert all(found)
-    assert sorted(name for share in found for name in share) == sorted(hosts)
+    shares = plan.shares(hosts, number)
+    assert all(shares)
+    assert sorted(name for share in shares for name in share) == sorted(hosts)
 
 
 class Playbooks:

@@ -15,7 +15,7 @@ MODULES = sorted(path.name for path in (ROOT / "controller/deploy").glob("*.py")
 
 def named(text: str) -> list[tuple[str, str]]:
     """Return the folder and the name of each `FOLDER / "name.yml"`."""
-    found = []
+    named_books = []
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.BinOp(
@@ -23,8 +23,8 @@ def named(text: str) -> list[tuple[str, str]]:
                 op=ast.Div(),
                 right=ast.Constant(value=str() as name),
             ) if folder in FOLDERS and name.endswith(".yml"):
-                found.append((folder, name))
-    return found
+                named_books.append((folder, name))
+    return named_books
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -283,6 +283,6 @@ def test_the_descriptors_of_locks_alone_are_inherited(tmp_path: Path) -> None:
             "print(json.dumps([os.readlink(path) for path in found if os.path.exists(path)]))\n"
         )
         with processes.kept_by_children(lock.fileno()):
-            found = json.loads(processes.run([sys.executable, "-c", listed], ENV).stdout)
-    assert str(tmp_path / "lock") in found
-    assert str(tmp_path / "other") not in found
+            inherited = json.loads(processes.run([sys.executable, "-c", listed], ENV).stdout)
+    assert str(tmp_path / "lock") in inherited
+    assert str(tmp_path / "other") not in inherited

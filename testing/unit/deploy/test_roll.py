@@ -84,12 +84,12 @@ class Ansible:
 
     def settled(self, _site: object, hosts: Sequence[str], _given: object) -> Any:
         self._end(f"check {' '.join(hosts)}")
-        found = {}
+        answers = {}
         for name in hosts:
             self.ill[name] = self.ill.get(name, 0) - 1
             problems = [self.problem] if self.ill[name] >= 0 else []
-            found[name] = {"problems": problems, "held_seconds": 0.5, "notes": ["no answer"]}
-        return found
+            answers[name] = {"problems": problems, "held_seconds": 0.5, "notes": ["no answer"]}
+        return answers
 
     def site_playbook(
         self, _site: object, built: run.Built, hosts: Sequence[str], **_: object
@@ -113,19 +113,19 @@ def rolling(new: Sequence[str] = ()) -> roll.Roll:
 
 
 def test_a_batch_is_drained_changed_checked_and_put_back(ansible: Ansible) -> None:
-    one = rolling()
-    one._change(Batch("canary", ("hgweb1",)))
+    new_roll = rolling()
+    new_roll._change(Batch("canary", ("hgweb1",)))
     assert ansible.steps == ["drain hgweb1", f"{NEW} hgweb1", "check hgweb1", "ready hgweb1"]
-    ((name, had, has, _seconds, held),) = one.rows
+    ((name, had, has, _seconds, held),) = new_roll.rows
     assert (name, had, has, held) == ("hgweb1", OLD, NEW, 0.5)
 
 
 def test_a_host_without_a_release_has_none_in_the_table(ansible: Ansible) -> None:
-    one = rolling()
-    one._change(Batch("proxies", ("proxy1",)))
+    new_roll = rolling()
+    new_roll._change(Batch("proxies", ("proxy1",)))
     assert ansible.steps[-1] == "ready proxy1"
-    assert [row[1:3] for row in one.rows] == [("-", "-")]
-    assert NEW not in one.summary()
+    assert [row[1:3] for row in new_roll.rows] == [("-", "-")]
+    assert NEW not in new_roll.summary()
 
 
 def test_a_new_host_is_neither_drained_nor_put_back(ansible: Ansible) -> None:
@@ -150,16 +150,16 @@ def test_a_batch_that_cannot_be_drained_does_not_hide_those_before_it(ansible: A
 
 def test_a_batch_that_is_ill_goes_back_and_is_checked_again(ansible: Ansible) -> None:
     ansible.ill = {"hgweb1": 1}
-    one = rolling()
+    new_roll = rolling()
     with pytest.raises(DeployError, match=r"a unit is failed[\s\S]*checked and put back"):
-        one._change(Batch("canary", ("hgweb1",)))
+        new_roll._change(Batch("canary", ("hgweb1",)))
     assert ansible.steps[2:] == [
         "check hgweb1",
         f"{OLD} hgweb1",
         "check hgweb1",
         "ready hgweb1",
     ]
-    assert one.rows == []
+    assert new_roll.rows == []
 
 
 def test_a_batch_that_stays_ill_stays_drained(ansible: Ansible) -> None:

@@ -75,9 +75,9 @@ def archive(path: Path, member: str) -> Path:
 
 
 def test_the_version_of_an_archive_is_that_of_its_folder(tmp_path: Path) -> None:
-    found = run.take_archive(archive(tmp_path / "renamed.tar.gz", f"{NEW}/"))
-    assert found.version == NEW
-    assert found.variables()["HGFLEET_RELEASE_ARCHIVE"] == str(tmp_path / "renamed.tar.gz")
+    release = run.take_archive(archive(tmp_path / "renamed.tar.gz", f"{NEW}/"))
+    assert release.version == NEW
+    assert release.variables()["HGFLEET_RELEASE_ARCHIVE"] == str(tmp_path / "renamed.tar.gz")
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def test_the_plan_is_read_from_a_dry_run() -> None:
         {"task": {"name": "Lists of packages are those of today"}, "hosts": away},
         {"task": {"name": upgrade_os.TASK}, "hosts": answers},
     ]
-    found, problems = upgrade_os.read("a warning\n" + json.dumps({"plays": [{"tasks": tasks}]}))
-    assert found == {"hg1": WAITS, "ldap1": RESTARTS}
+    plans, problems = upgrade_os.read("a warning\n" + json.dumps({"plays": [{"tasks": tasks}]}))
+    assert plans == {"hg1": WAITS, "ldap1": RESTARTS}
     assert problems == {"proxy1": "timed out"}
     with pytest.raises(ValueError, match="substring"):
         upgrade_os.read("no JSON")
@@ -61,8 +61,8 @@ def test_hosts_come_one_by_one_and_the_primary_last() -> None:
 
 def test_a_person_reads_which_hosts_restart() -> None:
     kernel = Upgrade(["linux-image-6"], 1, [], ["linux-image-6 will be installed"])
-    found = {"hg1": WAITS, "ldap1": RESTARTS, "proxy1": NOTHING, "hgweb1": kernel}
-    assert upgrade_os.plan_table(found, ["hg1", "ldap1", "proxy1", "hgweb1"]).splitlines() == [
+    plans = {"hg1": WAITS, "ldap1": RESTARTS, "proxy1": NOTHING, "hgweb1": kernel}
+    assert upgrade_os.plan_table(plans, ["hg1", "ldap1", "proxy1", "hgweb1"]).splitlines() == [
         "HOST    PACKAGES  SECURITY  RESTART",
         "hg1     2         1         if programs are left on replaced files",
         "ldap1   0         0         yes: libc6 asks for it",
@@ -112,11 +112,11 @@ class Stage:
 
     def check(self, _site: run.Site, hosts: list[str], _given: object) -> dict[str, Any]:
         self.done.append(" ".join(["check", *hosts]))
-        found = {name: self.problems.get(name, []) for name in hosts}
-        for name, problems in found.items():
+        problems_of = {name: self.problems.get(name, []) for name in hosts}
+        for name, problems in problems_of.items():
             if not any(books.BEHIND in text for text in problems):
                 self.problems.pop(name, None)
-        return {name: {"problems": problems} for name, problems in found.items()}
+        return {name: {"problems": problems} for name, problems in problems_of.items()}
 
     def play(
         self, _site: run.Site, name: str, hosts: list[str], _given: object

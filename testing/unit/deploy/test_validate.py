@@ -104,14 +104,14 @@ def test_the_words_of_ssh_get_a_way_out(words: str) -> None:
 
 
 def test_all_problems_of_all_hosts_are_told_at_once() -> None:
-    found = validate.Problems(
+    all_problems = validate.Problems(
         inventory=["x is in no group."],
         away={"hg1": "no answer"},
         unfit={"hg2": ["no sudo", "disk full"], "hg3": []},
         variables={"web_title is empty": ["hg1", "hg2", "hg1"]},
     )
     with pytest.raises(DeployError) as caught:
-        validate.require(found)
+        validate.require(all_problems)
     told = str(caught.value)
     assert told.startswith("5 problems in the inventory or on the hosts:\n")
     assert "  | hg1 and hg2: web_title is empty\n" in told

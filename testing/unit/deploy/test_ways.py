@@ -49,7 +49,7 @@ def test_a_damaged_record_is_none() -> None:
 
 
 def last(**records: dict[str, Any]) -> list[str]:
-    return ways.changed_last({name: (found, SECOND.release) for name, found in records.items()})
+    return ways.changed_last({name: (record, SECOND.release) for name, record in records.items()})
 
 
 def test_the_last_change_is_that_of_the_hosts_that_the_last_deploy_changed() -> None:

@@ -86,8 +86,8 @@ def test_each_wrong_answer_is_a_line(line: str, words: str) -> None:
 
 
 def test_a_missing_answer_is_a_problem_too() -> None:
-    found = acl_check.problems(CHECK, {"uid/read": True, "mail/read": False})
-    assert found == [f"{KEYS} got no answer about uid/write of {ANYBODY}; expected: may not"]
+    problems = acl_check.problems(CHECK, {"uid/read": True, "mail/read": False})
+    assert problems == [f"{KEYS} got no answer about uid/write of {ANYBODY}; expected: may not"]
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_a_person_has_a_name_a_dn_and_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("answers", "reason"),
     [
         ([], "unknown"),
         ([{"uid": [b"a"]}, {"uid": [b"b"]}], "ambiguous"),
@@ -40,9 +40,9 @@ def test_a_person_has_a_name_a_dn_and_attributes() -> None:
         ([{"uid": [b"a"], "pwdaccountlockedtime": [LOCKED]}], "disabled"),
     ],
 )
-def test_other_answers_are_denied(found: list[Attributes], reason: str) -> None:
+def test_other_answers_are_denied(answers: list[Attributes], reason: str) -> None:
     with pytest.raises(entries.DeniedError) as caught:
-        entries.person_of([(f"uid={n}", entry) for n, entry in enumerate(found)])
+        entries.person_of([(f"uid={n}", entry) for n, entry in enumerate(answers)])
     assert caught.value.reason == reason
 
 
@@ -62,13 +62,13 @@ def test_the_person_id_is_the_entry_uuid(given: Attributes, expected: str) -> No
 
 def test_groups_with_unsafe_names_are_counted_and_left_out() -> None:
     names = [[b"b"], [b"a"], [b"a"], [b"Domain Users"], [b"c", b"d"], [b"public"], []]
-    found = [(f"cn={n}", {"CN": values}) for n, values in enumerate(names)]
-    assert entries.groups_of(found) == (("a", "b"), 4)
+    groups = [(f"cn={n}", {"CN": values}) for n, values in enumerate(names)]
+    assert entries.groups_of(groups) == (("a", "b"), 4)
 
 
 def test_a_person_in_too_many_groups_is_denied() -> None:
-    found = [(f"cn={n}", {"cn": [b"g%d" % n]}) for n in range(entries.MAX_GROUPS + 1)]
+    groups = [(f"cn={n}", {"cn": [b"g%d" % n]}) for n in range(entries.MAX_GROUPS + 1)]
     with pytest.raises(entries.DeniedError) as caught:
-        entries.groups_of(found)
+        entries.groups_of(groups)
     assert caught.value.reason == "groups"
-    assert len(entries.groups_of(found[1:])[0]) == entries.MAX_GROUPS
+    assert len(entries.groups_of(groups[1:])[0]) == entries.MAX_GROUPS

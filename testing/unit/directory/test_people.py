@@ -70,11 +70,11 @@ class FakeDirectory:
         for part in filter_.replace("(!(", "(!").replace("(&", "").replace("(|", "").split("("):
             name, _, value = part.strip(")").partition("=")
             wanted = value.encode().replace(b"\\2c", b",").replace(b"\\3d", b"=")
-            found = entry.get(name.removeprefix("!"), [])
+            values = entry.get(name.removeprefix("!"), [])
             if name in ("sshPublicKeyId", "member", "pwdAccountLockedTime") and value != "*":
-                if wanted not in found:
+                if wanted not in values:
                     return False
-            elif name.startswith("!") and wanted in found:
+            elif name.startswith("!") and wanted in values:
                 return False
         return True
 
@@ -349,7 +349,7 @@ class TestCommands:
         self, run: Callable[..., str], options: tuple[str, ...], names: list[str]
     ) -> None:
         assert [line.split()[0] for line in run("list", *options).splitlines()] == names
-        assert [one["name"] for one in json.loads(run("list", *options, "--json"))] == names
+        assert [person["name"] for person in json.loads(run("list", *options, "--json"))] == names
 
     @pytest.mark.parametrize("word", ["disable", "enable", "show", "password"])
     def test_somebody_unknown_is_named(self, run: Callable[..., str], word: str) -> None:

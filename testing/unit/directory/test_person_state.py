@@ -23,7 +23,7 @@ PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
 
 
 @pytest.mark.parametrize(
-    "found",
+    "state",
     [
         PersonState("enabled", frozenset({"staff", "a" * 64}), frozenset({KEY})),
         PersonState("enabled"),
@@ -35,10 +35,10 @@ PERSON_ID = "b862b310-7ccc-103d-8a1f-1b0c5d2e3f40"
         None,
     ],
 )
-def test_an_answer_arrives_as_it_was(found: PersonState | None) -> None:
-    line = person_state.write_answer(found)
+def test_an_answer_arrives_as_it_was(state: PersonState | None) -> None:
+    line = person_state.write_answer(state)
     assert line.endswith(b"\n")
-    assert person_state.read_answer(line[:-1]) == found
+    assert person_state.read_answer(line[:-1]) == state
 
 
 def test_the_largest_answer_has_room() -> None:
@@ -119,14 +119,14 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Callable[[bytes], bytes]], str]]
 
 
 def test_a_client_gets_the_answer(serve: Callable[..., str]) -> None:
-    found = PersonState("enabled", frozenset({"staff"}))
+    state = PersonState("enabled", frozenset({"staff"}))
     asked: list[str] = []
 
     def answer(line: bytes) -> bytes:
         asked.append(person_state.read_question(line))
-        return person_state.write_answer(found)
+        return person_state.write_answer(state)
 
-    assert person_state.ask("alice", serve(answer)) == found
+    assert person_state.ask("alice", serve(answer)) == state
     assert asked == ["alice"]
 
 

@@ -102,7 +102,7 @@ def test_a_directory_that_is_away_is_asked_again_soon_but_not_at_each_command() 
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("state", "says"),
     [
         (GOOD, None),
         (PersonState("enabled", frozenset({"a"}), frozenset({KEY})), None),
@@ -114,8 +114,8 @@ def test_a_directory_that_is_away_is_asked_again_soon_but_not_at_each_command() 
         (PersonState("unclear"), "alice may not use this service any more"),
     ],
 )
-def test_what_was_lost_is_named(found: PersonState, says: str | None) -> None:
-    sentence = objection(Principal("alice", frozenset({"a"})), KEY, found)
+def test_what_was_lost_is_named(state: PersonState, says: str | None) -> None:
+    sentence = objection(Principal("alice", frozenset({"a"})), KEY, state)
     assert sentence is None if says is None else says in str(sentence)
 
 

@@ -108,9 +108,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def disruptive(state: Path, monkeypatch: pytest.MonkeyPatch) -> Lane:
-    found = Lane(state, "disruptive")
-    monkeypatch.setattr(well, "wait", found.wait)
-    return found
+    new_lane = Lane(state, "disruptive")
+    monkeypatch.setattr(well, "wait", new_lane.wait)
+    return new_lane
 
 
 def test_a_cluster_that_is_not_well_fails_the_test_and_names_what_is_not(disruptive: Lane) -> None:
@@ -146,7 +146,7 @@ def test_a_second_run_that_leaves_the_cluster_well_lets_the_lane_go_on(disruptiv
 
 
 def test_other_tests_cost_no_look(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Lane(state, "alone")
-    monkeypatch.setattr(well, "wait", found.wait)
-    found.run(["hgweb1 is paused"])
-    assert found.looks == []
+    new_lane = Lane(state, "alone")
+    monkeypatch.setattr(well, "wait", new_lane.wait)
+    new_lane.run(["hgweb1 is paused"])
+    assert new_lane.looks == []

@@ -45,14 +45,14 @@ def test_a_test_without_marks_uses_everything_with_others() -> None:
 def test_a_mark_names_what_a_test_has_to_itself(mark: str) -> None:
     assert turns.wants([(mark, ())]) == Wants(EVERYTHING, frozenset())
     assert turns.wants([(mark, ())]).whole
-    one = turns.wants([(mark, ("stores",))])
-    assert one == Wants(frozenset({"stores"}), EVERYTHING - {"stores"})
-    assert not one.whole
+    wants = turns.wants([(mark, ("stores",))])
+    assert wants == Wants(frozenset({"stores"}), EVERYTHING - {"stores"})
+    assert not wants.whole
 
 
 def test_a_test_may_do_without_a_resource() -> None:
-    found = turns.wants([("without", ("monitoring",)), ("disruptive", ("stores",))])
-    assert found == Wants(frozenset({"stores"}), frozenset({"rest"}))
+    wants = turns.wants([("without", ("monitoring",)), ("disruptive", ("stores",))])
+    assert wants == Wants(frozenset({"stores"}), frozenset({"rest"}))
 
 
 @pytest.mark.parametrize("mark", ["alone", "without"])
@@ -84,11 +84,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_marks_are_read_from_the_file(root: Path) -> None:
-    found = {
+    wanted = {
         name: turns.wants_of_id(f"test_x.py::{name}", root)
         for name in ("test_alone", "test_stores[1/a::b]", "TestAll::test_x", "test_shared")
     }
-    assert found == {
+    assert wanted == {
         "test_alone": Wants(EVERYTHING, frozenset()),
         "test_stores[1/a::b]": Wants(frozenset({"stores"}), frozenset({"rest"})),
         "TestAll::test_x": Wants(EVERYTHING, frozenset()),
@@ -132,18 +132,18 @@ class Job:
 
 def phases(jobs: list[Job]) -> list[list[Job]]:
     """Return the jobs by scope, in the order of `turns.order`."""
-    found: dict[tuple[bool, str], list[Job]] = {}
+    by_phase: dict[tuple[bool, str], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.wants.whole):
-        found.setdefault((job.wants.whole, job.part), []).append(job)
-    return list(found.values())
+        by_phase.setdefault((job.wants.whole, job.part), []).append(job)
+    return list(by_phase.values())
 
 
 def parts(jobs: list[Job]) -> list[list[Job]]:
     """Return the jobs by part, as they were handed out before."""
-    found: dict[str, list[Job]] = {}
+    by_part: dict[str, list[Job]] = {}
     for job in jobs:
-        found.setdefault(job.part, []).append(job)
-    return list(found.values())
+        by_part.setdefault(job.part, []).append(job)
+    return list(by_part.values())
 
 
 def run(scopes: list[list[Job]], workers: int = 2) -> list[tuple[float, float, Job]]:

@@ -121,14 +121,14 @@ def test_a_section_of_several_hosts_stands_once() -> None:
         ("replica", "a"): "",
     }
 
-    found = shared(texts, {"a": "10.0.0.1", "b": "10.0.0.2"})
+    files = shared(texts, {"a": "10.0.0.1", "b": "10.0.0.2"})
 
-    assert list(found) == ["units.txt", "firewall.txt"]
-    assert found["units.txt"].splitlines()[2:] == [
+    assert list(files) == ["units.txt", "firewall.txt"]
+    assert files["units.txt"].splitlines()[2:] == [
         *("", "=== a.service", "a.service on all", "  User=a"),
         *("", "=== b.service", "b.service on cluster: a", "  User=b"),
     ]
-    assert found["firewall.txt"].splitlines()[3:] == [
+    assert files["firewall.txt"].splitlines()[3:] == [
         *("=== firewall", "firewall on all", "  from 10.0.0.1", "  accept"),
     ]
 

@@ -66,7 +66,9 @@ def test_a_certificate_that_ends_soon_has_the_key_and_the_names_of_the_other(
     after = x509.load_pem_x509_certificate(alert_faults.ending(text, tmp_path, days=5).encode())
     assert after.public_key() == before.public_key()
     assert after.subject == before.subject
-    assert [one.value for one in after.extensions] == [one.value for one in before.extensions]
+    assert [extension.value for extension in after.extensions] == [
+        extension.value for extension in before.extensions
+    ]
     assert timedelta(days=4) < after.not_valid_after_utc - datetime.now(UTC) < timedelta(days=5)
     after.verify_directly_issued_by(
         x509.load_pem_x509_certificate((tmp_path / "ca.pem").read_bytes())
@@ -74,15 +76,17 @@ def test_a_certificate_that_ends_soon_has_the_key_and_the_names_of_the_other(
 
 
 def test_an_alert_is_provoked_by_one_fault_and_once_with_the_same_labels() -> None:
-    names = [name for one in alert_table.TABLE for name in {shown.alert for shown in one.shown}]
+    names = [name for fault in alert_table.TABLE for name in {shown.alert for shown in fault.shown}]
     assert len(names) == len(set(names))
     assert set(names) == set(alert_table.provoked())
-    for one in alert_table.TABLE:
-        labels = [(shown.alert, shown.place, *sorted(shown.labels.items())) for shown in one.shown]
+    for fault in alert_table.TABLE:
+        labels = [
+            (shown.alert, shown.place, *sorted(shown.labels.items())) for shown in fault.shown
+        ]
         assert len(labels) == len(set(labels))
 
 
 def test_the_gate_provokes_an_alert_of_a_broken_part_and_one_of_a_record() -> None:
-    by_alert = {shown.alert: one for one in alert_table.TABLE for shown in one.shown}
+    by_alert = {shown.alert: fault for fault in alert_table.TABLE for shown in fault.shown}
     kinds = [by_alert[name].kind for name in alert_table.SMOKE]
     assert kinds == [alert_table.Kind.FAULT, alert_table.Kind.RECORD]

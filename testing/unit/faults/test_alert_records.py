@@ -36,37 +36,37 @@ def test_bundle_jobs_are_late_and_failed() -> None:
         {"format": 1, "started": NOW - 60, "ended": NOW - 50, "failed": 0, "incomplete": 0}
         | {"repositories": 7, "covered": 7, "oldest": 1.0, "newest": 2.0, "bytes": {"s3-1": 5}}
     )
-    found = record.parse(document(records.late_bundles)(text, NOW))
-    assert NOW - found.ended > 14 * HOUR
-    assert found.started < found.ended
-    assert found.failed == found.incomplete == found.repositories - found.covered == 1
-    assert found.bytes == {"s3-1": 5}
+    run = record.parse(document(records.late_bundles)(text, NOW))
+    assert NOW - run.ended > 14 * HOUR
+    assert run.started < run.ended
+    assert run.failed == run.incomplete == run.repositories - run.covered == 1
+    assert run.bytes == {"s3-1": 5}
 
 
 def test_a_bundle_was_corrupt() -> None:
     text = json.dumps({"format": 1, "places": {"s3-1": 0.0, "s3-2": 0.0}})
-    found = corruption.parse(document(records.corrupt_bundle)(text, NOW))
-    assert NOW - found.pop("s3-1") < DAY
-    assert found == {"s3-2": 0.0}
+    times = corruption.parse(document(records.corrupt_bundle)(text, NOW))
+    assert NOW - times.pop("s3-1") < DAY
+    assert times == {"s3-2": 0.0}
 
 
 def test_a_verification_is_late_and_found_a_corrupt_repository() -> None:
     text = json.dumps(
         {"format": 1, "days": 30, "ended": NOW, "corrupt": 0, "oldest": NOW, "repositories": 5}
     )
-    found = state.parse_figures(document(records.late_verification)(text, NOW))
-    assert NOW - found.ended > 42 * HOUR
-    assert found.corrupt == 1
-    assert NOW - found.oldest > (found.days + 1) * DAY
+    figures = state.parse_figures(document(records.late_verification)(text, NOW))
+    assert NOW - figures.ended > 42 * HOUR
+    assert figures.corrupt == 1
+    assert NOW - figures.oldest > (figures.days + 1) * DAY
 
 
 def test_a_push_was_refused_behind_unrecorded_changes() -> None:
     text = "accepted 12\naccepted seconds 4.1\n"
     for count in (1, 2):
         text = records.unrecorded_pushes(text, NOW)
-        found = push_outcome.of(counters.parse(text))
-        assert found.failed["unrecorded"] == count
-        assert (found.accepted, found.seconds) == (12, 4.1)
+        pushes = push_outcome.of(counters.parse(text))
+        assert pushes.failed["unrecorded"] == count
+        assert (pushes.accepted, pushes.seconds) == (12, 4.1)
 
 
 def test_a_damaged_document_cannot_be_read() -> None:
@@ -85,41 +85,41 @@ def test_backups_and_drills_are_late_and_failed() -> None:
     assert records.no_backup(runs, NOW) == {}
     drills = records.late_drills({"a": {"time": NOW, "push_id": 3}, "b": {"time": NOW}}, NOW)
     assert drills["a"]["push_id"] == 3
-    assert all(one["error"] and NOW - one["time"] > 50 * HOUR for one in drills.values())
+    assert all(drill["error"] and NOW - drill["time"] > 50 * HOUR for drill in drills.values())
 
 
 def test_packs_are_corrupt_and_unread() -> None:
     known = packs.after(None, 1, Check(packs=(), errors=0), NOW)
     (late,) = records.late_checks({"hg1": known}, NOW).values()
-    found = packs.checked(late, NOW)
-    assert found.broken == 1
-    assert NOW - found.time > 50 * HOUR
-    assert NOW - found.oldest > 30 * DAY
+    checked = packs.checked(late, NOW)
+    assert checked.broken == 1
+    assert NOW - checked.time > 50 * HOUR
+    assert NOW - checked.oldest > 30 * DAY
 
 
 @pytest.mark.parametrize("age", [20, 4000])
 def test_probes_are_late(age: float) -> None:
     results = (Result(NOW - age - 60, None), Result(NOW - age, 0.5))
-    found = history.parse(
+    past = history.parse(
         document(records.late_probe)(history.dump(History(results=results, uploaded=NOW)), NOW)
     )
-    assert NOW - found.results[-1].time >= 400
-    assert [one.seconds for one in found.results] == [None, 0.5]
+    assert NOW - past.results[-1].time >= 400
+    assert [result.seconds for result in past.results] == [None, 0.5]
 
 
 def test_a_page_is_late() -> None:
     text = history.dump(History(results=(Result(NOW, 0.5),), uploaded=NOW))
-    found = history.parse(document(records.late_page)(text, NOW))
-    assert NOW - found.uploaded > 900
-    assert found.results == (Result(NOW, 0.5),)
+    past = history.parse(document(records.late_page)(text, NOW))
+    assert NOW - past.uploaded > 900
+    assert past.results == (Result(NOW, 0.5),)
 
 
 def test_a_prober_is_silent_and_has_found_a_dead_object() -> None:
     text = health.dump(health.Health(NOW, {"s3-1": health.Condition(True, 3, "")}))
-    found = health.parse(document(records.silent_prober)(text, NOW))
-    assert found is not None
-    assert NOW - found.written > 120
-    assert found.endpoints.keys() == {"s3-1"}
+    prober = health.parse(document(records.silent_prober)(text, NOW))
+    assert prober is not None
+    assert NOW - prober.written > 120
+    assert prober.endpoints.keys() == {"s3-1"}
     lines = health.dump_findings(health.Findings(read={"https://s3-1/bundles/a.hg"})).decode()
     findings = health.parse_findings(records.dead_object(lines, NOW).encode())
     assert len(findings.dead) == 1
@@ -144,11 +144,11 @@ def test_a_prune_was_refused(tmp_path: Path) -> None:
 def test_a_relay_tells_of_a_broker_that_refuses_and_a_mirror_of_its_documents() -> None:
     state = {"role": "primary", "broker": {"connected": True, "problem": "", "warnings": []}}
     told = json.loads(document(records.refusing_broker)(json.dumps(state), NOW))
-    found = samples(Facts(NOW, replication=told))
-    assert found["hgfleet_replication_broker_refuses"] == 1
-    assert found["hgfleet_replication_broker_warnings"] == 1
-    assert found["hgfleet_replication_waiting_seconds"] > 120
-    assert found["hgfleet_replication_waiting_events_seconds"] > 900
+    values = samples(Facts(NOW, replication=told))
+    assert values["hgfleet_replication_broker_refuses"] == 1
+    assert values["hgfleet_replication_broker_warnings"] == 1
+    assert values["hgfleet_replication_waiting_seconds"] > 120
+    assert values["hgfleet_replication_waiting_events_seconds"] > 900
     mirror = {"role": "mirror", "source": "no route"}
     told = json.loads(document(records.documents_away)(json.dumps(mirror), NOW))
     assert samples(Facts(NOW, replication=told))["hgfleet_replication_documents_away"] == 1
@@ -163,14 +163,14 @@ def test_states_of_a_host_tell_of_dead_events_an_open_firewall_and_outdated_unit
         ),
         outdated=json.loads(document(records.outdated_units)('{"units": {}}', NOW))["units"],
     )
-    found = samples(facts)
-    assert found["hgfleet_webhooks_dead_events"] == 2
-    assert found["hgfleet_firewall_in_force"] == 0
-    assert NOW - found["hgfleet_firewall_restored_timestamp_seconds"] < HOUR
-    assert found["hgfleet_unit_outdated"] == 1
+    values = samples(facts)
+    assert values["hgfleet_webhooks_dead_events"] == 2
+    assert values["hgfleet_firewall_in_force"] == 0
+    assert NOW - values["hgfleet_firewall_restored_timestamp_seconds"] < HOUR
+    assert values["hgfleet_unit_outdated"] == 1
     assert records.clock("", NOW) == f"node_time_seconds {NOW - 600:.0f}\n"
 
 
 def samples(facts: Facts) -> dict[str, float]:
     """The last value of each metric."""
-    return {one.name: value for one in families.of(facts) for _, value in one.samples}
+    return {family.name: value for family in families.of(facts) for _, value in family.samples}

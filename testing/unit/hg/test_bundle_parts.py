@@ -23,7 +23,7 @@ def test_every_part_of_core_is_in_one_of_the_lists() -> None:
     assert {"bookmarks", "changegroup", "obsmarkers", "phase-heads"} == bundle_parts.REBUILT
     closed_in_pushes = bundle_parts.ANSWERED | bundle_parts.RAW | bundle_parts.CLOSED
     assert closed_in_pushes.isdisjoint(bundle_parts.PUSHED)
-    assert all(one.isdisjoint(other) for one, other in combinations(lists[2:], 2))
+    assert all(names.isdisjoint(other) for names, other in combinations(lists[2:], 2))
 
 
 def test_every_parameter_of_a_pushed_part_is_in_one_of_two_lists() -> None:
@@ -43,8 +43,8 @@ def test_versions_of_a_push_are_versions_of_core() -> None:
 @pytest.mark.parametrize("mandatory", [True, False])
 def test_a_push_has_its_parts_and_no_other_that_core_knows(mandatory: bool) -> None:
     for name in CORE:
-        found = answer(Direction.PUSH, name, mandatory=mandatory, known=True, logged=True)
-        assert (found is Answer.TAKE) == (name in bundle_parts.PUSHED), name
+        reply = answer(Direction.PUSH, name, mandatory=mandatory, known=True, logged=True)
+        assert (reply is Answer.TAKE) == (name in bundle_parts.PUSHED), name
     new = answer(Direction.PUSH, "of-a-later-core", mandatory=mandatory, known=True, logged=True)
     assert new is Answer.REFUSE
     # Core has no handler: it refuses the part, or passes it over.
@@ -76,8 +76,8 @@ def test_a_push_has_its_parts_and_no_other_that_core_knows(mandatory: bool) -> N
 def test_what_is_pulled_or_read_from_a_file_has_the_parts_of_answers(
     part: str, mandatory: bool, logged: bool, expected: Answer
 ) -> None:
-    found = answer(Direction.TAKEN, part, mandatory=mandatory, known=True, logged=logged)
-    assert found is expected
+    reply = answer(Direction.TAKEN, part, mandatory=mandatory, known=True, logged=logged)
+    assert reply is expected
 
 
 def test_a_part_inside_of_another_one_tells_an_error_or_is_refused() -> None:

@@ -39,13 +39,13 @@ def test_the_bytes_of_a_clone_bundle_come_from_elsewhere() -> None:
     ):
         for name, amount in counts(kind, source, size).items():
             total[name] = total.get(name, 0) + amount
-    found = Answers(total)
-    assert {answer: count for answer, count in found.counts.items() if count} == {
+    answers = Answers(total)
+    assert {answer: count for answer, count in answers.counts.items() if count} == {
         ("clone", "clone-bundle"): 1,
         ("clone", "live"): 1,
         ("pull", "pull-bundle"): 2,
     }
-    assert {answer: size for answer, size in found.bytes.items() if size} == {
+    assert {answer: size for answer, size in answers.bytes.items() if size} == {
         ("clone", "live"): 2000,
         ("pull", "pull-bundle"): 42,
     }

@@ -102,9 +102,9 @@ def test_files_that_are_changed_in_place_count_too(hg: Path, name: str) -> None:
 def test_a_repository_without_a_store_of_its_own_never_settles(hg: Path) -> None:
     shutil.rmtree(hg / "store")
     (hg / "sharedpath").write_text("/elsewhere/.hg")
-    found = state.read_repository(state.paths(hg))
-    assert not found.is_settled()
-    assert state.read_repository(state.paths(hg)) != found
+    before = state.read_repository(state.paths(hg))
+    assert not before.is_settled()
+    assert state.read_repository(state.paths(hg)) != before
 
 
 def test_caches_of_mercurial_do_not_count(hg: Path) -> None:
@@ -141,9 +141,9 @@ def read_just_after_a_change(hg: Path) -> Fingerprint:
     """Change a file until it is read soon enough: a busy machine may pause in between."""
     while True:
         os.utime(hg / "store" / "00changelog.i")
-        found = state.read(state.paths(hg))
-        if found.read_ns <= found.changed_ns + SETTLED_NS:
-            return found
+        fingerprint = state.read(state.paths(hg))
+        if fingerprint.read_ns <= fingerprint.changed_ns + SETTLED_NS:
+            return fingerprint
 
 
 def test_a_fresh_reading_never_settles_and_a_later_one_of_the_same_state_does(hg: Path) -> None:

@@ -22,8 +22,8 @@ class Client:
 
     def take(self, size: int) -> bytes:
         self.taken += size
-        found, self.data = self.data[:size], self.data[size:]
-        return found
+        part, self.data = self.data[:size], self.data[size:]
+        return part
 
 
 def read(spec: bytes, data: bytes) -> tuple[dict[bytes, bytes | dict[bytes, bytes]], Client]:
@@ -32,9 +32,9 @@ def read(spec: bytes, data: bytes) -> tuple[dict[bytes, bytes | dict[bytes, byte
 
 
 def test_arguments_are_read_as_clients_write_them() -> None:
-    found, client = read(b"key *", b"* 2\na 1\nxbb 2\nyzkey 3\nabcheads\n")
+    arguments, client = read(b"key *", b"* 2\na 1\nxbb 2\nyzkey 3\nabcheads\n")
 
-    assert found == {b"*": {b"a": b"x", b"bb": b"yz"}, b"key": b"abc"}
+    assert arguments == {b"*": {b"a": b"x", b"bb": b"yz"}, b"key": b"abc"}
     assert client.data == b"heads\n"
 
 

@@ -31,18 +31,18 @@ def test_counts_of_pushes_add_up() -> None:
     for reason, seconds in pushes:
         for name, amount in push_outcome.counts(reason, seconds).items():
             total[name] = total.get(name, 0) + amount
-    found = push_outcome.of(total)
-    assert found.accepted == 4
-    assert found.seconds == 1002.15
-    assert sum(found.refused.values()) == found.refused["access"] == 1
-    assert sum(found.failed.values()) == found.failed["disk"] == 1
-    buckets = dict(found.buckets)
+    outcomes = push_outcome.of(total)
+    assert outcomes.accepted == 4
+    assert outcomes.seconds == 1002.15
+    assert sum(outcomes.refused.values()) == outcomes.refused["access"] == 1
+    assert sum(outcomes.failed.values()) == outcomes.failed["disk"] == 1
+    buckets = dict(outcomes.buckets)
     assert list(buckets) == list(BUCKETS)
     assert (buckets[0.1], buckets[0.25], buckets[2.5], buckets[300.0]) == (2, 2, 3, 3)
 
 
 def test_before_the_first_push_every_count_is_0() -> None:
-    found = push_outcome.of({})
-    assert set(found.refused) == set(REFUSED)
-    assert not any((found.accepted, found.seconds, *found.failed.values()))
-    assert push_outcome.of({"x": 9.0, "at most 7 s": 3}) == found
+    outcomes = push_outcome.of({})
+    assert set(outcomes.refused) == set(REFUSED)
+    assert not any((outcomes.accepted, outcomes.seconds, *outcomes.failed.values()))
+    assert push_outcome.of({"x": 9.0, "at most 7 s": 3}) == outcomes

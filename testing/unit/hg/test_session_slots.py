@@ -64,18 +64,18 @@ def test_pushes_of_a_person_are_counted_together_and_those_of_others_are_not(
     tmp_path: Path,
 ) -> None:
     folder = str(tmp_path)
-    one, two = (session_slots.take(folder, "alice", 2) for _ in range(2))
+    first, second = (session_slots.take(folder, "alice", 2) for _ in range(2))
     other = session_slots.take(folder, "alice.0", 2)
-    with session_slots.received(one, [b"x" * 900], LIMITS):
+    with session_slots.received(first, [b"x" * 900], LIMITS):
         assert session_slots.bytes_of(folder, "alice") == 900
         with session_slots.received(other, [b"x" * 900], LIMITS):
             assert session_slots.bytes_of(folder, "alice") == 900
         with (
             pytest.raises(SessionEndError, match="push again when the others are done"),
-            session_slots.received(two, [b"x" * 900], LIMITS),
+            session_slots.received(second, [b"x" * 900], LIMITS),
         ):
             pass
-    with session_slots.received(two, [b"x" * 900], LIMITS) as file:
+    with session_slots.received(second, [b"x" * 900], LIMITS) as file:
         assert len(file.read()) == 900
 
 

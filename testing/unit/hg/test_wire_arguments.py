@@ -23,8 +23,8 @@ def names(table: object) -> set[str]:
 
 def test_arguments_of_open_commands_are_those_of_core() -> None:
     commands = wireprotov1server.commands
-    found = {name: commands[name.encode()].args.decode() for name in wire_commands.OPEN}
-    assert found == wire_arguments.ARGUMENTS
+    arguments = {name: commands[name.encode()].args.decode() for name in wire_commands.OPEN}
+    assert arguments == wire_arguments.ARGUMENTS
 
 
 def test_arguments_of_getbundle_are_listed_or_closed() -> None:

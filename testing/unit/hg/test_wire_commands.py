@@ -16,7 +16,7 @@ def test_every_command_of_core_is_listed_once() -> None:
         wire_commands.PUSHING,
         wire_commands.CLOSED,
     )
-    listed = {name.encode() for one in sets for name in one}
+    listed = {name.encode() for names in sets for name in names}
     assert listed == set(wireprotov1server.commands)
-    assert all(one.isdisjoint(other) for one, other in combinations(sets, 2))
+    assert all(names.isdisjoint(other) for names, other in combinations(sets, 2))
     assert wire_commands.OPEN.isdisjoint(wire_commands.CLOSED)

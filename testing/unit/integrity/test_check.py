@@ -36,8 +36,8 @@ def test_a_problem_beside_a_push_is_looked_at_again(
 ) -> None:
     states = iter([1, 2, 3, 3])
     monkeypatch.setattr(checking, "state", lambda _: next(states))
-    found = iter(["unknown parent", ""])
-    assert check(repository, lambda _: next(found)) == ""
+    answers = iter(["unknown parent", ""])
+    assert check(repository, lambda _: next(answers)) == ""
 
 
 def test_a_repository_that_always_changes_has_no_result(
@@ -58,10 +58,10 @@ def test_a_transaction_and_a_fresh_change_are_no_state_at_rest(repository: Path)
 
 def test_the_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     bad = Checked(1.0, 2.0, 0.5, 10, "bad", "a" * 32)
-    found = State(7, 3.5, {"a": bad, "b": Checked(1.0)})
-    state.save(found, tmp_path)
-    assert state.load(tmp_path) == found
-    assert found.data()["corrupt"] == ["a"]
+    written = State(7, 3.5, {"a": bad, "b": Checked(1.0)})
+    state.save(written, tmp_path)
+    assert state.load(tmp_path) == written
+    assert written.data()["corrupt"] == ["a"]
     assert (tmp_path / state.NAME).stat().st_mode & 0o777 == 0o640
 
 
@@ -75,8 +75,8 @@ def test_the_state_file_of_the_release_before_is_read(tmp_path: Path) -> None:
 
 
 def test_figures_are_for_every_user_and_name_no_repository(tmp_path: Path) -> None:
-    found = State(7, 3.5, {"secret": Checked(1.0, 2.0, 0.5, 10, "bad"), "b": Checked(1.5)})
-    state.save(found, tmp_path)
+    written = State(7, 3.5, {"secret": Checked(1.0, 2.0, 0.5, 10, "bad"), "b": Checked(1.5)})
+    state.save(written, tmp_path)
     file = tmp_path / state.FIGURES
     assert file.stat().st_mode & 0o777 == 0o644
     assert "secret" not in file.read_text()

@@ -33,7 +33,7 @@ def test_each_repository_has_its_turn_within_the_days(days: int) -> None:
         nights.append(len(chosen))
         known |= {path: replace(known[path], time=now) for path in chosen}
         assert not overdue(known, days=days, now=now)
-    assert min(one.time for one in known.values()) >= BEGIN + (days - 1) * DAY_SECONDS
+    assert min(checked.time for checked in known.values()) >= BEGIN + (days - 1) * DAY_SECONDS
     assert all(nights)
 
 
@@ -46,10 +46,10 @@ def test_a_repository_is_overdue_a_day_after_its_days() -> None:
 
 
 def test_a_repository_is_due_in_the_last_night_of_its_days() -> None:
-    found = of(1)
+    checked = of(1)
     last = BEGIN + 6 * DAY_SECONDS
-    assert not is_due(found, 7, last)
-    assert is_due(found, 7, last + 1)
+    assert not is_due(checked, 7, last)
+    assert is_due(checked, 7, last + 1)
 
 
 def test_a_night_takes_a_share_of_the_bytes() -> None:
@@ -60,7 +60,7 @@ def test_a_night_takes_a_share_of_the_bytes() -> None:
 def test_those_verified_longest_ago_come_first() -> None:
     now = BEGIN + DAY_SECONDS
     known = {"b": of(1, verified=2.0), "a": of(1, verified=3.0), "c": of(1)}
-    known = {path: replace(one, seen=now) for path, one in known.items()}
+    known = {path: replace(checked, seen=now) for path, checked in known.items()}
     known["b"], known["a"] = (
         replace(known[name], time=now - n) for name, n in (("b", 9), ("a", 1))
     )
@@ -107,8 +107,8 @@ def test_a_result_goes_with_its_repository_and_ends_with_it() -> None:
     bad = Checked(1.0, 2.0, error="bad", identity=ONE)
     # Renamed, and another repository at its former path.
     known = {"team/a": bad, "team/gone": Checked(1.0, identity="c" * 32)}
-    found = carried(known, {"team/a": OTHER, "team/b": ONE})
-    assert found == {"team/b": bad}
+    results = carried(known, {"team/a": OTHER, "team/b": ONE})
+    assert results == {"team/b": bad}
     # Deleted and made again.
     assert carried(known, {"team/a": OTHER}) == {}
     assert carried(known, {"team/a": ONE}) == {"team/a": bad}
@@ -117,8 +117,8 @@ def test_a_result_goes_with_its_repository_and_ends_with_it() -> None:
 def test_a_result_of_a_release_before_is_of_the_repository_at_its_path() -> None:
     before = Checked(1.0, 2.0, error="bad")
     for identity in ("", ONE):
-        (one,) = carried({"team/a": before}, {"team/a": identity}).values()
-        assert (one.error, one.identity) == ("bad", identity)
+        (result,) = carried({"team/a": before}, {"team/a": identity}).values()
+        assert (result.error, result.identity) == ("bad", identity)
     assert carried({"team/a": before}, {"team/b": ONE}) == {}
     # A result does not stay with a repository that lost its identity.
     assert carried({"team/a": Checked(1.0, identity=ONE)}, {"team/a": ""}) == {}

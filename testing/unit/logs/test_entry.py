@@ -77,34 +77,39 @@ def journal(message: object, **more: object) -> bytes:
 
 
 def test_a_line_of_the_journal_is_an_entry() -> None:
-    found = entry.of_journal(journal(f"event=push push={PUSH} id={ID}"))
-    assert found is not None
-    assert (found.host, found.source, found.id, found.push) == ("hg1", "hgfleet-shell", ID, PUSH)
-    assert found.line() == (
+    parsed = entry.of_journal(journal(f"event=push push={PUSH} id={ID}"))
+    assert parsed is not None
+    assert (parsed.host, parsed.source, parsed.id, parsed.push) == (
+        "hg1",
+        "hgfleet-shell",
+        ID,
+        PUSH,
+    )
+    assert parsed.line() == (
         f"2026-11-23T13:20:00.123456Z hg1 hgfleet-shell: event=push push={PUSH} id={ID}"
     )
-    assert json.loads(found.to_json())["fields"] == {"event": "push", "push": PUSH, "id": ID}
+    assert json.loads(parsed.to_json())["fields"] == {"event": "push", "push": PUSH, "id": ID}
 
 
 def test_a_service_that_prints_its_lines_goes_by_its_unit() -> None:
     more = {"_TRANSPORT": "stdout", "SYSLOG_IDENTIFIER": "hgfleet"}
-    found = entry.of_journal(journal("x", _SYSTEMD_UNIT="hgfleet-relay.service", **more))
-    assert found is not None
-    assert found.source == "hgfleet-relay"
+    parsed = entry.of_journal(journal("x", _SYSTEMD_UNIT="hgfleet-relay.service", **more))
+    assert parsed is not None
+    assert parsed.source == "hgfleet-relay"
     # The process had ended before the journal looked for its unit.
-    found = entry.of_journal(journal("x"))
-    assert found is not None
-    assert found.source == "hgfleet-shell"
+    parsed = entry.of_journal(journal("x"))
+    assert parsed is not None
+    assert parsed.source == "hgfleet-shell"
 
 
 def test_control_characters_reach_no_terminal() -> None:
     bytes_of_a_message = list(b"red \x1b[31m\r\n \xff \xc2\x9b2J")
-    found = entry.of_journal(journal(bytes_of_a_message, _HOSTNAME="hg1\x1b[2J"))
-    assert found is not None
-    assert found.line().isprintable()
-    assert "\\x1b[31m\\x0d\\x0a" in found.line()
-    assert found.to_json().isascii()
-    assert found.to_json().isprintable()
+    parsed = entry.of_journal(journal(bytes_of_a_message, _HOSTNAME="hg1\x1b[2J"))
+    assert parsed is not None
+    assert parsed.line().isprintable()
+    assert "\\x1b[31m\\x0d\\x0a" in parsed.line()
+    assert parsed.to_json().isascii()
+    assert parsed.to_json().isprintable()
 
 
 @pytest.mark.parametrize(
@@ -136,9 +141,9 @@ def test_another_line_of_the_journal_is_none(line: bytes) -> None:
 )
 def test_a_request_has_the_time_of_its_end(fields: dict[str, object], time: int) -> None:
     line = json.dumps({**fields, "id": ID, "status": 200}).encode() + b"\n"
-    found = entry.of_request_log(line, "hgweb1", "nginx")
-    assert found is not None
-    assert (found.time, found.id, found.fields["status"]) == (time, ID, "200")
+    request = entry.of_request_log(line, "hgweb1", "nginx")
+    assert request is not None
+    assert (request.time, request.id, request.fields["status"]) == (time, ID, "200")
 
 
 @pytest.mark.parametrize(

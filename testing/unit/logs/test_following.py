@@ -49,8 +49,8 @@ def test_a_session_and_its_push_lead_to_each_other(begin: str) -> None:
     for _ in range(2):
         wanted = following.more(ALL, wanted)
     assert wanted == {ID, PUSH}
-    found = [one for one in ALL if following.belongs(one, wanted)]
-    assert following.in_order(found) == [SESSION, RECORDED, PUBLISHED, APPLIED]
+    lines = [line for line in ALL if following.belongs(line, wanted)]
+    assert following.in_order(lines) == [SESSION, RECORDED, PUBLISHED, APPLIED]
 
 
 def test_lines_of_others_lead_nowhere() -> None:
@@ -75,8 +75,8 @@ def test_sshd_is_found_by_the_connection_of_the_session() -> None:
     assert connection.client == "192.0.2.7"
 
     def is_of(said: str, source: str = "sshd-session", seconds: float = 9) -> bool:
-        found = Entry(round(seconds * MICROSECONDS), "hg1", source, said)
-        return following.is_of(found, connection)
+        line = Entry(round(seconds * MICROSECONDS), "hg1", source, said)
+        return following.is_of(line, connection)
 
     assert is_of("Accepted publickey for hg from 192.0.2.7 port 50000 ssh2: ED25519 SHA256:x")
     assert is_of("Connection closed by user hg from 192.0.2.7 port 50000")
@@ -125,7 +125,7 @@ def test_requests_are_found_in_files_that_were_rotated(tmp_path: Path) -> None:
     os.utime(folder / "access.log-20261123-1", (98, 98))
     (folder / "error.log").write_bytes(request(300, ID))
 
-    found = list(sources.requests({ID}, 100, tmp_path))
+    requests = list(sources.requests({ID}, 100, tmp_path))
 
-    assert [one.time // MICROSECONDS for one in following.in_order(found)] == [100, 200, 300]
-    assert {one.source for one in found} == {"nginx"}
+    assert [line.time // MICROSECONDS for line in following.in_order(requests)] == [100, 200, 300]
+    assert {line.source for line in requests} == {"nginx"}

@@ -29,7 +29,7 @@ MODULES: Final = [
         path
         for package, others in OTHERS.items()
         for path in sorted((TOP / "hgfleet" / package).rglob("*.py"))
-        if not any(one in str(path.relative_to(TOP / "hgfleet" / package)) for one in others)
+        if not any(part in str(path.relative_to(TOP / "hgfleet" / package)) for part in others)
     ),
 ]
 """Modules whose lines `hgfleet log` shows."""
@@ -81,13 +81,13 @@ def _keys(node: ast.expr | None) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_a_module_logs_fields_of_the_schema(path: Path) -> None:
-    found = logged(path.read_text())
-    unknown = [f"{line}: {name}" for line, name in found if name not in schema.FIELDS]
+    fields = logged(path.read_text())
+    unknown = [f"{line}: {name}" for line, name in fields if name not in schema.FIELDS]
     assert not unknown, "add them to hgfleet/logs/schema.py, or use the name that is there"
 
 
 def test_the_names_are_found_in_code() -> None:
-    found = {
+    fields = {
         name
         for _, name in logged(
             'fields: dict[str, object] = {"a": 1}\nfields["b"] = 2\nself._say("x", c=1, **fields)\n'
@@ -95,7 +95,7 @@ def test_the_names_are_found_in_code() -> None:
             'math.log(x=1)\nrecord = {"g": 1}\nself._log.write({"h": 1, **entry})\n'
         )
     }
-    assert found == set("abcdefgh")
+    assert fields == set("abcdefgh")
 
 
 @pytest.mark.parametrize("template", REQUEST_FORMATS)

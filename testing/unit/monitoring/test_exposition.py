@@ -47,8 +47,8 @@ def test_a_counter_says_that_it_is_one() -> None:
 
 def test_a_histogram_has_its_buckets_its_sum_and_its_count() -> None:
     series = Series(((0.1, 2.0), (30.0, 5.0)), 6.0, 44.5)
-    found = Histogram("hgfleet_x_seconds", "Help.", (series,))
-    assert render([found]).splitlines() == [
+    histogram = Histogram("hgfleet_x_seconds", "Help.", (series,))
+    assert render([histogram]).splitlines() == [
         "# HELP hgfleet_x_seconds Help.",
         "# TYPE hgfleet_x_seconds histogram",
         'hgfleet_x_seconds_bucket{le="0.1"} 2.0',

@@ -44,10 +44,10 @@ def put_record(root: Path, name: str, data: dict[str, Any]) -> None:
 
 
 def test_a_blank_host_has_no_facts_and_nothing_is_wrong(tmp_path: Path) -> None:
-    found = facts.read(tmp_path, NOW)
-    assert not found.unreadable
-    assert (found.release, found.backup, found.replication) == (None, None, None)
-    assert "release" in found.sources
+    host = facts.read(tmp_path, NOW)
+    assert not host.unreadable
+    assert (host.release, host.backup, host.replication) == (None, None, None)
+    assert "release" in host.sources
 
 
 def test_the_current_release_is_the_one_of_the_link(tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ def test_enabled_units_are_those_of_the_service(tmp_path: Path) -> None:
 def test_records_of_backups_are_read(tmp_path: Path) -> None:
     put(tmp_path, "etc/hgfleet/backup.toml", f"{BACKUP}drill_days = 30\n")
     put_record(tmp_path, "runs", {"ended": 5.0})
-    found = facts.read(tmp_path, NOW).backup
-    assert found == facts.Backup({"ended": 5.0}, {}, 30)
+    backups = facts.read(tmp_path, NOW).backup
+    assert backups == facts.Backup({"ended": 5.0}, {}, 30)
 
 
 def test_the_host_that_prunes_has_no_backup_of_its_own(tmp_path: Path) -> None:
     put(tmp_path, "etc/hgfleet/backup.toml", f'{BACKUP}pruned = ["hg1", "ldap1"]\n')
     put_record(tmp_path, "packs", {"hg1": packs.after(None, 1, Check(("ed",), 1), 5.0)})
-    found = facts.read(tmp_path, NOW)
-    assert found.backup is None
-    assert found.packs == {
+    host = facts.read(tmp_path, NOW)
+    assert host.backup is None
+    assert host.packs == {
         "hg1": packs.Checked(5.0, 5.0, 1, 1),
         "ldap1": packs.Checked(0.0, 0.0, 0, 0),
     }
@@ -93,10 +93,10 @@ def test_figures_of_bundles_and_of_integrity_are_read(tmp_path: Path) -> None:
     record.save(made, tmp_path / facts.BUNDLES)
     corruption.note(tmp_path / facts.BUNDLES, {"s3-1": 5.0})
     state.save(state.State(30, 5.0), tmp_path / facts.INTEGRITY)
-    found = facts.read(tmp_path, NOW)
-    assert found.bundles == made
-    assert found.corrupt_bundles == {"s3-1": 5.0}
-    assert found.integrity == state.Figures(30, 5.0, 0, 0, 0.0)
+    host = facts.read(tmp_path, NOW)
+    assert host.bundles == made
+    assert host.corrupt_bundles == {"s3-1": 5.0}
+    assert host.integrity == state.Figures(30, 5.0, 0, 0, 0.0)
 
 
 def test_findings_of_the_prober_are_counted(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_findings_of_the_prober_are_counted(tmp_path: Path) -> None:
     dead = {"https://s3/dead-tree.hg": "the answer is 404"}
     findings = Findings(dead, {"https://s3/a.hg", "https://s3/b-dead"})
     files.replace(health.objects_file(file), health.dump_findings(findings), durable=False)
-    found = facts.read(tmp_path, NOW)
-    assert found.steering is not None
-    assert found.steering.endpoints["s3-1"].is_up
-    assert found.dead_objects == 1
+    host = facts.read(tmp_path, NOW)
+    assert host.steering is not None
+    assert host.steering.endpoints["s3-1"].is_up
+    assert host.dead_objects == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 99}', "\xff"])
@@ -121,9 +121,9 @@ def test_a_damaged_source_is_named_and_the_others_are_read(tmp_path: Path, conte
     put(tmp_path, facts.REPLICA, '{"state": "in-sync"}')
     put(tmp_path, f"{facts.BUNDLES}/{record.NAME}", content.encode("latin-1"))
     put(tmp_path, f"{facts.INTEGRITY}/{state.FIGURES}", content.encode("latin-1"))
-    found = facts.read(tmp_path, NOW)
-    assert set(found.unreadable) == {"steering", "replication", "bundles", "integrity"}
-    assert found.replica == {"state": "in-sync"}
+    host = facts.read(tmp_path, NOW)
+    assert set(host.unreadable) == {"steering", "replication", "bundles", "integrity"}
+    assert host.replica == {"state": "in-sync"}
 
 
 def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     assert facts.read(tmp_path, NOW).pushes == push_outcome.of({})
     counters.add(str(folder), push_outcome.FILE, push_outcome.counts(None, 2.0))
-    found = facts.read(tmp_path, NOW).pushes
-    assert found is not None
-    assert (found.accepted, found.seconds) == (1, 2.0)
+    pushes = facts.read(tmp_path, NOW).pushes
+    assert pushes is not None
+    assert (pushes.accepted, pushes.seconds) == (1, 2.0)
     (folder / push_outcome.FILE).write_text("damage")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"pushes"}
 
@@ -142,37 +142,37 @@ def test_counts_of_pushes_are_read_also_before_the_first(tmp_path: Path) -> None
 def test_counts_of_clients_are_read_also_before_the_first(tmp_path: Path) -> None:
     for path in (facts.COUNTERS, facts.LOOKUPS, facts.WEB):
         (tmp_path / path).mkdir(parents=True)
-    found = facts.read(tmp_path, NOW)
-    assert not found.unreadable
-    assert found.lookups is not None
-    assert found.lookups.count == 0
-    assert found.clones.keys() == {"ssh", "https"}
+    host = facts.read(tmp_path, NOW)
+    assert not host.unreadable
+    assert host.lookups is not None
+    assert host.lookups.count == 0
+    assert host.clones.keys() == {"ssh", "https"}
     assert lookup_counts.add("unknown", 0.1, str(tmp_path / facts.LOOKUPS)) is None
     session_counts.add(str(tmp_path / facts.COUNTERS), "serve", "hg", 0.5)
     put(tmp_path, f"{facts.COUNTERS}/{clone_counts.FILE}", "pull live 2\n")
     put(tmp_path, f"{facts.WEB}/{request_counts.FILE}", "page 2xx 3\nclone clone-bundle 4\n")
-    found = facts.read(tmp_path, NOW)
-    assert found.lookups is not None
-    assert found.sessions is not None
-    assert found.requests is not None
-    assert found.lookups.by_reason["unknown"] == 1
-    assert found.sessions.by_kind["serve", "hg"] == 1
-    assert found.clones["ssh"].counts["pull", "live"] == 2
-    assert found.clones["https"].counts["clone", "clone-bundle"] == 4
-    assert found.requests.counts["page", "2xx"] == 3
+    host = facts.read(tmp_path, NOW)
+    assert host.lookups is not None
+    assert host.sessions is not None
+    assert host.requests is not None
+    assert host.lookups.by_reason["unknown"] == 1
+    assert host.sessions.by_kind["serve", "hg"] == 1
+    assert host.clones["ssh"].counts["pull", "live"] == 2
+    assert host.clones["https"].counts["clone", "clone-bundle"] == 4
+    assert host.requests.counts["page", "2xx"] == 3
 
 
 def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> None:
     assert facts.read(tmp_path, NOW).probes is None
     put(tmp_path, facts.PROBES, 'clone_url = "https://hg.example/canary"\n')
-    found = facts.read(tmp_path, NOW)
-    assert (found.probes, found.shows_page) == ({"clone": history.History()}, False)
+    host = facts.read(tmp_path, NOW)
+    assert (host.probes, host.shows_page) == ({"clone": history.History()}, False)
     store = '[store]\nendpoint = "https://s3.example"\nbucket = "status"\n'
     put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{store}')
     wanted = history.add(history.History(), history.Result(NOW, 0.5))
     file = put(tmp_path, "var/lib/hgfleet-probes/clone.json", history.dump(wanted))
-    found = facts.read(tmp_path, NOW)
-    assert (found.probes, found.shows_page) == ({"clone": wanted}, True)
+    host = facts.read(tmp_path, NOW)
+    assert (host.probes, host.shows_page) == ({"clone": wanted}, True)
     file.write_text("damage")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"probes"}
 
@@ -201,8 +201,8 @@ def test_a_certificate_of_acme_counts_while_it_is_in_use(tmp_path: Path) -> None
     used.symlink_to(tmp_path / "etc/hgfleet/tls")
     assert set(facts.read(tmp_path, NOW).certificates) == {"ca.pem", "cert.pem"}
     put(tmp_path, "etc/hgfleet/acme.toml", "")
-    found = facts.read(tmp_path, NOW)
-    assert found.certificates["acme/cert.pem"] == found.certificates["cert.pem"]
+    host = facts.read(tmp_path, NOW)
+    assert host.certificates["acme/cert.pem"] == host.certificates["cert.pem"]
     used.unlink()
     used.symlink_to(tmp_path / "missing")
     assert "certificates" in facts.read(tmp_path, NOW).unreadable
@@ -218,17 +218,17 @@ def test_a_file_system_is_read_only_by_its_own_options(tmp_path: Path) -> None:
         "25 22 0:6 / /x rw - overlay disk rw,lowerdir=/ro,upperdir=/b\n"
         "not a mount\n",
     )
-    found = facts.read(tmp_path, NOW)
-    assert found.readonly == {"/dev/sda1": False, "/dev/sdb1": True, "disk": False}
+    host = facts.read(tmp_path, NOW)
+    assert host.readonly == {"/dev/sda1": False, "/dev/sdb1": True, "disk": False}
 
 
 def test_states_of_webhooks_firewall_and_outdated_units_are_read(tmp_path: Path) -> None:
     put(tmp_path, facts.WEBHOOKS, '{"ci": {"dead": 1}}')
     put(tmp_path, facts.FIREWALL, '{"in_force": true}')
     put(tmp_path, facts.OUTDATED, '{"units": {"a.service": "/usr/lib/x"}}')
-    found = facts.read(tmp_path, NOW)
-    assert (found.webhooks, found.firewall) == ({"ci": {"dead": 1}}, {"in_force": True})
-    assert found.outdated == {"a.service": "/usr/lib/x"}
+    host = facts.read(tmp_path, NOW)
+    assert (host.webhooks, host.firewall) == ({"ci": {"dead": 1}}, {"in_force": True})
+    assert host.outdated == {"a.service": "/usr/lib/x"}
     put(tmp_path, facts.WEBHOOKS, '{"ci": 1}')
     put(tmp_path, facts.OUTDATED, "{}")
     assert set(facts.read(tmp_path, NOW).unreadable) == {"webhooks", "outdated"}

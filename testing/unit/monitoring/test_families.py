@@ -33,12 +33,12 @@ RUN = Record(NOW - 9, NOW - 4, 1, 2, 12, 10, NOW - DAY, NOW - 5, {"s3-1": 800, "
 
 def values(facts: Facts) -> dict[str, float]:
     """The samples by name and labels."""
-    found = {}
+    by_name = {}
     for family in families.of(facts):
         for labels, value in family.samples:
-            text = ",".join(f"{name}={one}" for name, one in labels.items())
-            found[f"{family.name}{{{text}}}" if text else family.name] = value
-    return found
+            text = ",".join(f"{name}={label}" for name, label in labels.items())
+            by_name[f"{family.name}{{{text}}}" if text else family.name] = value
+    return by_name
 
 
 def families_of_all_parts() -> list[Family]:
@@ -74,17 +74,17 @@ def families_of_all_parts() -> list[Family]:
 
 def names_of_all_parts() -> set[str]:
     """The names that a dashboard may have."""
-    found = set()
+    names = set()
     for family in families_of_all_parts():
         suffixes = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
-        found.update(f"{family.name}{suffix}" for suffix in suffixes)
-    return found
+        names.update(f"{family.name}{suffix}" for suffix in suffixes)
+    return names
 
 
 def test_names_follow_the_conventions() -> None:
-    found = families_of_all_parts()
-    assert len(found) > 40
-    for family in found:
+    all_families = families_of_all_parts()
+    assert len(all_families) > 40
+    for family in all_families:
         assert family.name.startswith("hgfleet_")
         assert family.help.endswith(".")
         assert len({tuple(labels.items()) for labels, _ in family.samples}) == len(family.samples)
@@ -113,9 +113,9 @@ def test_a_host_without_parts_has_metrics_of_its_sources_alone() -> None:
     ids=["none", "an operator's", "a deploy's", "one that has ended", "one that is damaged"],
 )
 def test_a_web_host_says_whether_it_is_drained(text: str | None, drained: bool, end: float) -> None:
-    found = values(Facts(NOW, enabled=frozenset({families.WEB}), drain=text))
-    assert found["hgfleet_web_drained"] == drained
-    assert found["hgfleet_web_drain_end_timestamp_seconds"] == end
+    metrics = values(Facts(NOW, enabled=frozenset({families.WEB}), drain=text))
+    assert metrics["hgfleet_web_drained"] == drained
+    assert metrics["hgfleet_web_drain_end_timestamp_seconds"] == end
 
 
 def test_only_web_hosts_are_drained() -> None:
@@ -123,19 +123,19 @@ def test_only_web_hosts_are_drained() -> None:
 
 
 def backup(runs: dict[str, Any], drills: dict[str, Any]) -> dict[str, float]:
-    found = values(Facts(NOW, backup=Backup(runs, drills, 35)))
-    return {name.removeprefix("hgfleet_backup_"): value for name, value in found.items()}
+    metrics = values(Facts(NOW, backup=Backup(runs, drills, 35)))
+    return {name.removeprefix("hgfleet_backup_"): value for name, value in metrics.items()}
 
 
 def test_a_host_that_was_never_backed_up_says_so() -> None:
-    found = backup({}, {})
-    assert found["last_run_timestamp_seconds"] == 0
-    assert "last_drill_timestamp_seconds" not in found
+    metrics = backup({}, {})
+    assert metrics["last_run_timestamp_seconds"] == 0
+    assert "last_drill_timestamp_seconds" not in metrics
 
 
 def test_backups_that_no_recent_drill_restored_are_unproven() -> None:
     repositories = {name: {"push_id": 1} for name in ("good", "never", "old", "broken")}
-    found = backup(
+    metrics = backup(
         {"started": NOW - 9, "ended": NOW - 4, "repositories": repositories, "failed": {"x": "y"}},
         {
             "good": {"time": NOW - DAY, "push_id": 1},
@@ -144,7 +144,7 @@ def test_backups_that_no_recent_drill_restored_are_unproven() -> None:
             "removed": {"time": NOW - DAY, "error": "no"},
         },
     )
-    assert found == {
+    assert metrics == {
         "last_run_timestamp_seconds": NOW - 4,
         "last_run_duration_seconds": 5,
         "last_run_failures": 1,
@@ -169,19 +169,19 @@ def test_the_primary_tells_of_its_mirrors() -> None:
             "m2": {"live": False, "caught_up": None, "waiting": 3, "parked": 1},
         },
     }
-    found = values(Facts(NOW, replication=state))
-    assert found["hgfleet_replication_role{role=primary}"] == 1
-    assert found["hgfleet_replication_broker_connected"] == 1
-    assert found["hgfleet_replication_waiting_pushes"] == 2
-    assert found["hgfleet_replication_problems"] == 1
-    assert found["hgfleet_replication_document_refused{document=registry}"] == 0
-    assert found["hgfleet_replication_fenced_repositories"] == 3
-    assert found["hgfleet_replication_broker_refuses"] == 1
-    assert found["hgfleet_replication_broker_warnings"] == 2
-    assert found["hgfleet_replication_waiting_seconds"] == 61.5
-    assert found["hgfleet_replication_event_problems"] == 1
-    assert found["hgfleet_replication_waiting_events"] == 4
-    assert found["hgfleet_replication_waiting_events_seconds"] == 900.5
+    metrics = values(Facts(NOW, replication=state))
+    assert metrics["hgfleet_replication_role{role=primary}"] == 1
+    assert metrics["hgfleet_replication_broker_connected"] == 1
+    assert metrics["hgfleet_replication_waiting_pushes"] == 2
+    assert metrics["hgfleet_replication_problems"] == 1
+    assert metrics["hgfleet_replication_document_refused{document=registry}"] == 0
+    assert metrics["hgfleet_replication_fenced_repositories"] == 3
+    assert metrics["hgfleet_replication_broker_refuses"] == 1
+    assert metrics["hgfleet_replication_broker_warnings"] == 2
+    assert metrics["hgfleet_replication_waiting_seconds"] == 61.5
+    assert metrics["hgfleet_replication_event_problems"] == 1
+    assert metrics["hgfleet_replication_waiting_events"] == 4
+    assert metrics["hgfleet_replication_waiting_events_seconds"] == 900.5
     for broker in ({"connected": False, "problem": "no answer"}, {"connected": True}):
         state = state | {"broker": broker}
         assert values(Facts(NOW, replication=state))["hgfleet_replication_broker_refuses"] == 0
@@ -191,8 +191,8 @@ def test_the_primary_tells_of_its_mirrors() -> None:
         ("waiting_pushes", 0, 3),
         ("parked_repositories", 0, 1),
     ):
-        assert found[f"hgfleet_replication_mirror_{name}{{mirror=m1}}"] == first
-        assert found[f"hgfleet_replication_mirror_{name}{{mirror=m2}}"] == second
+        assert metrics[f"hgfleet_replication_mirror_{name}{{mirror=m1}}"] == first
+        assert metrics[f"hgfleet_replication_mirror_{name}{{mirror=m2}}"] == second
 
 
 def test_a_mirror_tells_of_itself() -> None:
@@ -210,33 +210,33 @@ def test_a_mirror_tells_of_itself() -> None:
         "aside_repositories": 4,
         "documents_away": 5,
     }
-    found = values(Facts(NOW, replication=state))
-    assert found["hgfleet_replication_document_refused{document=registry}"] == 0
-    assert found["hgfleet_replication_document_refused{document=tokens}"] == 1
-    assert found["hgfleet_replication_set_aside_repositories"] == 4
-    assert found["hgfleet_replication_documents_away"] == 5
-    assert found["hgfleet_replication_caught_up"] == 1
-    assert found["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
-    assert found["hgfleet_replication_parked_repositories"] == 2
-    assert found["hgfleet_replication_paused"] == 1
-    assert found["hgfleet_replication_behind_repositories"] == 3
-    assert found["hgfleet_replication_away{server=source}"] == 1
-    assert found["hgfleet_replication_away{server=broker}"] == 0
-    assert "hgfleet_replication_broker_connected" not in found
+    metrics = values(Facts(NOW, replication=state))
+    assert metrics["hgfleet_replication_document_refused{document=registry}"] == 0
+    assert metrics["hgfleet_replication_document_refused{document=tokens}"] == 1
+    assert metrics["hgfleet_replication_set_aside_repositories"] == 4
+    assert metrics["hgfleet_replication_documents_away"] == 5
+    assert metrics["hgfleet_replication_caught_up"] == 1
+    assert metrics["hgfleet_replication_lease_end_timestamp_seconds"] == NOW + 8
+    assert metrics["hgfleet_replication_parked_repositories"] == 2
+    assert metrics["hgfleet_replication_paused"] == 1
+    assert metrics["hgfleet_replication_behind_repositories"] == 3
+    assert metrics["hgfleet_replication_away{server=source}"] == 1
+    assert metrics["hgfleet_replication_away{server=broker}"] == 0
+    assert "hgfleet_replication_broker_connected" not in metrics
 
 
 def test_endpoints_that_clients_are_not_sent_to_are_down() -> None:
     health = Health(NOW - 3, {"s3-1": Condition(True), "s3-2": Condition(False, 2, "slow")})
-    found = values(Facts(NOW, steering=health, dead_objects=4))
-    assert found["hgfleet_steering_endpoint_up{endpoint=s3-1}"] == 1
-    assert found["hgfleet_steering_endpoint_up{endpoint=s3-2}"] == 0
-    assert found["hgfleet_steering_dead_objects"] == 4
-    assert found["hgfleet_steering_written_timestamp_seconds"] == NOW - 3
+    metrics = values(Facts(NOW, steering=health, dead_objects=4))
+    assert metrics["hgfleet_steering_endpoint_up{endpoint=s3-1}"] == 1
+    assert metrics["hgfleet_steering_endpoint_up{endpoint=s3-2}"] == 0
+    assert metrics["hgfleet_steering_dead_objects"] == 4
+    assert metrics["hgfleet_steering_written_timestamp_seconds"] == NOW - 3
 
 
 def test_one_state_of_the_replica_is_1() -> None:
-    found = values(Facts(NOW, replica={"state": "lagging"}))
-    states = {name: value for name, value in found.items() if "replica_state" in name}
+    metrics = values(Facts(NOW, replica={"state": "lagging"}))
+    states = {name: value for name, value in metrics.items() if "replica_state" in name}
     assert states["hgfleet_replica_state{state=lagging}"] == 1
     assert sum(states.values()) == 1
     assert len(states) == len(EXIT_CODES)
@@ -245,8 +245,8 @@ def test_one_state_of_the_replica_is_1() -> None:
 def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
     checks = {"hg1": Checked(NOW - 9, NOW - 2 * DAY, 1, 3), "ldap1": Checked(0, 0, 0, 0)}
     refused = {"hg1": True, "ldap1": False}
-    found = values(Facts(NOW, packs=checks, refused_prunes=refused))
-    assert {name: value for name, value in found.items() if "hgfleet_backup" in name} == {
+    metrics = values(Facts(NOW, packs=checks, refused_prunes=refused))
+    assert {name: value for name, value in metrics.items() if "hgfleet_backup" in name} == {
         "hgfleet_backup_prune_refused{backed_up_host=hg1}": 1,
         "hgfleet_backup_prune_refused{backed_up_host=ldap1}": 0,
         "hgfleet_backup_last_check_timestamp_seconds{backed_up_host=hg1}": NOW - 9,
@@ -262,7 +262,7 @@ def test_the_host_that_prunes_tells_of_the_packs_of_others() -> None:
 def test_a_time_from_the_future_is_never() -> None:
     """The clock ran ahead, and was set back: each alert about an age stays silent otherwise."""
     later = NOW + 40 * DAY
-    found = values(
+    metrics = values(
         Facts(
             NOW,
             enabled=frozenset({families.BUNDLES, families.INTEGRITY, families.WEB}),
@@ -281,7 +281,7 @@ def test_a_time_from_the_future_is_never() -> None:
             replication={"role": "mirror", "lease_until": later},
         )
     )
-    assert {name.partition("{")[0] for name, value in found.items() if value >= NOW} == {
+    assert {name.partition("{")[0] for name, value in metrics.items() if value >= NOW} == {
         # Ends, and a time whose alert is about the recent past.
         "hgfleet_certificate_expiry_timestamp_seconds",
         "hgfleet_web_drain_end_timestamp_seconds",
@@ -289,12 +289,12 @@ def test_a_time_from_the_future_is_never() -> None:
         "hgfleet_bundles_last_corrupt_timestamp_seconds",
     }
     # A drill of the future does not hide that another drill is recent.
-    assert found["hgfleet_backup_last_drill_timestamp_seconds"] == NOW - DAY
-    assert found["hgfleet_backup_last_run_timestamp_seconds"] == 0
+    assert metrics["hgfleet_backup_last_drill_timestamp_seconds"] == NOW - DAY
+    assert metrics["hgfleet_backup_last_run_timestamp_seconds"] == 0
 
 
 def test_the_bundle_jobs_tell_of_their_last_run() -> None:
-    found = values(
+    metrics = values(
         Facts(
             NOW,
             enabled=frozenset({families.BUNDLES}),
@@ -304,7 +304,7 @@ def test_the_bundle_jobs_tell_of_their_last_run() -> None:
     )
     prefix = "hgfleet_bundles_"
     assert {
-        name.removeprefix(prefix): value for name, value in found.items() if prefix in name
+        name.removeprefix(prefix): value for name, value in metrics.items() if prefix in name
     } == {
         "last_run_timestamp_seconds": NOW - 4,
         "last_run_duration_seconds": 5,
@@ -322,10 +322,10 @@ def test_the_bundle_jobs_tell_of_their_last_run() -> None:
 
 
 def test_the_busiest_repositories_have_names() -> None:
-    found = values(Facts(NOW, enabled=frozenset({families.BUNDLES}), bundles=RUN))
+    metrics = values(Facts(NOW, enabled=frozenset({families.BUNDLES}), bundles=RUN))
     prefix = "hgfleet_repository_last_day_"
     assert {
-        name.removeprefix(prefix): value for name, value in found.items() if "team/x" in name
+        name.removeprefix(prefix): value for name, value in metrics.items() if "team/x" in name
     } == {
         "pushes{repository=team/x}": 1,
         "clones{repository=team/x}": 2,
@@ -333,15 +333,15 @@ def test_the_busiest_repositories_have_names() -> None:
         "busy_seconds{repository=team/x}": 4.5,
         "sent_bytes{repository=team/x}": 6,
     }
-    assert found[f"{prefix}pushes{{repository=(other)}}"] == 7
+    assert metrics[f"{prefix}pushes{{repository=(other)}}"] == 7
 
 
 def test_a_host_tells_of_the_verification_of_its_repositories() -> None:
     timer = frozenset({families.INTEGRITY})
-    found = values(Facts(NOW, enabled=timer, integrity=Figures(30, NOW - 4, 12, 1, NOW - DAY)))
+    metrics = values(Facts(NOW, enabled=timer, integrity=Figures(30, NOW - 4, 12, 1, NOW - DAY)))
     prefix = "hgfleet_integrity_"
     assert {
-        name.removeprefix(prefix): value for name, value in found.items() if prefix in name
+        name.removeprefix(prefix): value for name, value in metrics.items() if prefix in name
     } == {
         "last_run_timestamp_seconds": NOW - 4,
         "repositories": 12,
@@ -355,9 +355,9 @@ def test_a_host_tells_of_the_verification_of_its_repositories() -> None:
 
 def test_a_job_that_never_ran_says_so_and_other_hosts_say_nothing() -> None:
     timers = frozenset({families.BUNDLES, families.INTEGRITY})
-    found = values(Facts(NOW, enabled=timers))
-    assert found["hgfleet_bundles_last_run_timestamp_seconds"] == 0
-    assert found["hgfleet_integrity_last_run_timestamp_seconds"] == 0
+    metrics = values(Facts(NOW, enabled=timers))
+    assert metrics["hgfleet_bundles_last_run_timestamp_seconds"] == 0
+    assert metrics["hgfleet_integrity_last_run_timestamp_seconds"] == 0
     # The record of a host that had the part before.
     assert not values(Facts(NOW, bundles=RUN, integrity=Figures(30, NOW, 1, 0, NOW)))
 
@@ -370,18 +370,18 @@ def test_pushes_are_counted_by_result_and_reason() -> None:
         "access": 2,
         "locked": 1,
     }
-    found = values(
+    metrics = values(
         Facts(NOW, enabled=frozenset({families.SSH}), pushes=push_outcome.of(data | {"x": 1}))
     )
-    assert found["hgfleet_pushes_total{result=accepted}"] == 7
-    assert found["hgfleet_pushes_total{result=refused}"] == 2
-    assert found["hgfleet_pushes_total{result=failed}"] == 1
-    assert found["hgfleet_push_refusals_total{reason=access}"] == 2
-    assert found["hgfleet_push_refusals_total{reason=policies}"] == 0
-    assert found["hgfleet_push_failures_total{reason=locked}"] == 1
-    assert found["hgfleet_push_duration_seconds{le=0.5}"] == 0
-    assert found["hgfleet_push_duration_seconds{le=1}"] == 6
-    assert found["hgfleet_push_duration_seconds{le=+Inf}"] == 7
+    assert metrics["hgfleet_pushes_total{result=accepted}"] == 7
+    assert metrics["hgfleet_pushes_total{result=refused}"] == 2
+    assert metrics["hgfleet_pushes_total{result=failed}"] == 1
+    assert metrics["hgfleet_push_refusals_total{reason=access}"] == 2
+    assert metrics["hgfleet_push_refusals_total{reason=policies}"] == 0
+    assert metrics["hgfleet_push_failures_total{reason=locked}"] == 1
+    assert metrics["hgfleet_push_duration_seconds{le=0.5}"] == 0
+    assert metrics["hgfleet_push_duration_seconds{le=1}"] == 6
+    assert metrics["hgfleet_push_duration_seconds{le=+Inf}"] == 7
     # A host without the SSH server takes no pushes.
     assert not values(Facts(NOW, pushes=push_outcome.of(data)))
 
@@ -389,28 +389,28 @@ def test_pushes_are_counted_by_result_and_reason() -> None:
 def test_lookups_are_counted_by_result_and_reason() -> None:
     data = {"ok": 7, "unknown": 2, "expired": 1, "unavailable": 1, "seconds": 0.5}
     lookups = Lookups(data | {"at most 0.005 s": 6})
-    found = values(Facts(NOW, enabled=frozenset({families.SSH}), lookups=lookups))
-    assert found["hgfleet_key_lookups_total{result=allowed}"] == 7
-    assert found["hgfleet_key_lookups_total{result=denied}"] == 3
-    assert found["hgfleet_key_lookups_total{result=failed}"] == 1
-    assert found["hgfleet_key_lookup_denials_total{reason=unknown}"] == 2
-    assert found["hgfleet_key_lookup_failures_total{reason=unavailable}"] == 1
-    assert found["hgfleet_key_lookup_duration_seconds{le=0.01}"] == 6
-    assert found["hgfleet_key_lookup_duration_seconds{le=+Inf}"] == 11
+    metrics = values(Facts(NOW, enabled=frozenset({families.SSH}), lookups=lookups))
+    assert metrics["hgfleet_key_lookups_total{result=allowed}"] == 7
+    assert metrics["hgfleet_key_lookups_total{result=denied}"] == 3
+    assert metrics["hgfleet_key_lookups_total{result=failed}"] == 1
+    assert metrics["hgfleet_key_lookup_denials_total{reason=unknown}"] == 2
+    assert metrics["hgfleet_key_lookup_failures_total{reason=unavailable}"] == 1
+    assert metrics["hgfleet_key_lookup_duration_seconds{le=0.01}"] == 6
+    assert metrics["hgfleet_key_lookup_duration_seconds{le=+Inf}"] == 11
     assert not values(Facts(NOW, lookups=lookups))
 
 
 def test_sessions_are_counted_by_decision_and_command() -> None:
     data = {"serve: hg": 3, "refuse: none": 2, "because: usage": 2, "hg at most 0.5 s": 3}
-    found = values(Facts(NOW, enabled=frozenset({families.SSH}), sessions=Sessions(data)))
+    metrics = values(Facts(NOW, enabled=frozenset({families.SSH}), sessions=Sessions(data)))
     name = "hgfleet_ssh_sessions_total"
-    assert found[f"{name}{{decision=serve,command=hg}}"] == 3
-    assert found[f"{name}{{decision=refuse,command=none}}"] == 2
-    assert found[f"{name}{{decision=answer,command=repo create}}"] == 0
-    assert found["hgfleet_ssh_session_refusals_total{reason=usage}"] == 2
+    assert metrics[f"{name}{{decision=serve,command=hg}}"] == 3
+    assert metrics[f"{name}{{decision=refuse,command=none}}"] == 2
+    assert metrics[f"{name}{{decision=answer,command=repo create}}"] == 0
+    assert metrics["hgfleet_ssh_session_refusals_total{reason=usage}"] == 2
     duration = "hgfleet_ssh_session_duration_seconds"
-    assert found[f"{duration}{{kind=hg,le=0.5}}"] == 3
-    assert found[f"{duration}{{kind=self-service,le=+Inf}}"] == 0
+    assert metrics[f"{duration}{{kind=hg,le=0.5}}"] == 3
+    assert metrics[f"{duration}{{kind=self-service,le=+Inf}}"] == 0
 
 
 def test_clones_are_counted_by_source_and_transport() -> None:
@@ -419,12 +419,12 @@ def test_clones_are_counted_by_source_and_transport() -> None:
         "https": Answers({"clone clone-bundle": 9, "pull pull-bundle": 4}),
     }
     both = frozenset({families.SSH, families.WEB})
-    found = values(Facts(NOW, enabled=both, clones=clones))
-    assert found["hgfleet_clones_total{source=live,transport=ssh}"] == 1
-    assert found["hgfleet_clone_bytes_total{source=live,transport=ssh}"] == 500
-    assert found["hgfleet_clones_total{source=clone-bundle,transport=https}"] == 9
-    assert found["hgfleet_pulls_total{source=pull-bundle,transport=https}"] == 4
-    assert "hgfleet_clone_bytes_total{source=clone-bundle,transport=https}" not in found
+    metrics = values(Facts(NOW, enabled=both, clones=clones))
+    assert metrics["hgfleet_clones_total{source=live,transport=ssh}"] == 1
+    assert metrics["hgfleet_clone_bytes_total{source=live,transport=ssh}"] == 500
+    assert metrics["hgfleet_clones_total{source=clone-bundle,transport=https}"] == 9
+    assert metrics["hgfleet_pulls_total{source=pull-bundle,transport=https}"] == 4
+    assert "hgfleet_clone_bytes_total{source=clone-bundle,transport=https}" not in metrics
     # A mirror answers over HTTPS only.
     mirror = values(Facts(NOW, enabled=frozenset({families.WEB}), clones=clones))
     assert not any("transport=ssh" in name for name in mirror)
@@ -438,43 +438,43 @@ def test_requests_are_counted_by_kind_and_status() -> None:
         "cache hit": 3,
         "refused busy": 1,
     }
-    found = values(Facts(NOW, enabled=frozenset({families.WEB}), requests=Requests(data)))
-    assert found["hgfleet_web_requests_total{kind=page,status=2xx}"] == 5
-    assert found["hgfleet_web_request_duration_seconds{kind=page,le=0.1}"] == 4
-    assert found["hgfleet_web_request_duration_seconds{kind=page,le=+Inf}"] == 6
-    assert found["hgfleet_web_cache_lookups_total{result=hit}"] == 3
-    assert found["hgfleet_web_refusals_total{reason=busy}"] == 1
+    metrics = values(Facts(NOW, enabled=frozenset({families.WEB}), requests=Requests(data)))
+    assert metrics["hgfleet_web_requests_total{kind=page,status=2xx}"] == 5
+    assert metrics["hgfleet_web_request_duration_seconds{kind=page,le=0.1}"] == 4
+    assert metrics["hgfleet_web_request_duration_seconds{kind=page,le=+Inf}"] == 6
+    assert metrics["hgfleet_web_cache_lookups_total{result=hit}"] == 3
+    assert metrics["hgfleet_web_refusals_total{reason=busy}"] == 1
 
 
 def test_probes_are_counted_by_their_result_and_the_last_one_is_told() -> None:
     unit = frozenset({families.PROBES})
     history = add(add(History(Sum(7, 1, 6.0)), Result(NOW - 60, None)), Result(NOW, 0.5))
-    found = values(Facts(NOW, enabled=unit, probes={"clone": history}, shows_page=True))
-    assert found["hgfleet_probes_total{probe=clone,result=succeeded}"] == 8
-    assert found["hgfleet_probes_total{probe=clone,result=failed}"] == 2
-    assert found["hgfleet_probe_seconds_total{probe=clone}"] == 6.5
-    assert found["hgfleet_probe_last_run_timestamp_seconds{probe=clone}"] == NOW
-    assert found["hgfleet_probe_success{probe=clone}"] == 1
-    assert found["hgfleet_probe_duration_seconds{probe=clone}"] == 0.5
-    assert found["hgfleet_status_page_uploaded_timestamp_seconds"] == 0
+    metrics = values(Facts(NOW, enabled=unit, probes={"clone": history}, shows_page=True))
+    assert metrics["hgfleet_probes_total{probe=clone,result=succeeded}"] == 8
+    assert metrics["hgfleet_probes_total{probe=clone,result=failed}"] == 2
+    assert metrics["hgfleet_probe_seconds_total{probe=clone}"] == 6.5
+    assert metrics["hgfleet_probe_last_run_timestamp_seconds{probe=clone}"] == NOW
+    assert metrics["hgfleet_probe_success{probe=clone}"] == 1
+    assert metrics["hgfleet_probe_duration_seconds{probe=clone}"] == 0.5
+    assert metrics["hgfleet_status_page_uploaded_timestamp_seconds"] == 0
 
 
 def test_a_failed_probe_has_no_duration() -> None:
     history = add(History(), Result(NOW, None))
-    found = values(Facts(NOW, enabled=frozenset({families.PROBES}), probes={"clone": history}))
-    assert found["hgfleet_probe_success{probe=clone}"] == 0
-    assert "hgfleet_probe_duration_seconds{probe=clone}" not in found
-    assert "hgfleet_status_page_uploaded_timestamp_seconds" not in found
+    metrics = values(Facts(NOW, enabled=frozenset({families.PROBES}), probes={"clone": history}))
+    assert metrics["hgfleet_probe_success{probe=clone}"] == 0
+    assert "hgfleet_probe_duration_seconds{probe=clone}" not in metrics
+    assert "hgfleet_status_page_uploaded_timestamp_seconds" not in metrics
 
 
 def test_pushes_are_told_apart_from_clones_also_before_the_first() -> None:
     history = add(History(), Result(NOW, 0.5))
     unit = frozenset({families.PROBES})
-    found = values(Facts(NOW, enabled=unit, probes={"clone": history, "push": History()}))
-    assert found["hgfleet_probes_total{probe=push,result=failed}"] == 0
-    assert found["hgfleet_probe_last_run_timestamp_seconds{probe=push}"] == 0
-    assert "hgfleet_probe_success{probe=push}" not in found
-    assert found["hgfleet_probe_success{probe=clone}"] == 1
+    metrics = values(Facts(NOW, enabled=unit, probes={"clone": history, "push": History()}))
+    assert metrics["hgfleet_probes_total{probe=push,result=failed}"] == 0
+    assert metrics["hgfleet_probe_last_run_timestamp_seconds{probe=push}"] == 0
+    assert "hgfleet_probe_success{probe=push}" not in metrics
+    assert metrics["hgfleet_probe_success{probe=clone}"] == 1
     both = values(Facts(NOW, enabled=unit, probes={"clone": History(), "push": history}))
     assert both["hgfleet_probes_total{probe=push,result=succeeded}"] == 1
     assert both["hgfleet_probe_duration_seconds{probe=push}"] == 0.5
@@ -487,10 +487,10 @@ def test_a_host_whose_probes_are_off_has_no_metrics_of_them() -> None:
 
 def test_dead_events_are_told_by_receiver() -> None:
     state = {"ci": {"waiting": 2, "dead": 3}, "former receivers": {"dead": 1}}
-    found = values(Facts(NOW, webhooks=state))
-    assert found["hgfleet_webhooks_dead_events{receiver=ci}"] == 3
-    assert found["hgfleet_webhooks_dead_events{receiver=former receivers}"] == 1
-    assert found["hgfleet_webhooks_waiting_events{receiver=ci}"] == 2
+    metrics = values(Facts(NOW, webhooks=state))
+    assert metrics["hgfleet_webhooks_dead_events{receiver=ci}"] == 3
+    assert metrics["hgfleet_webhooks_dead_events{receiver=former receivers}"] == 1
+    assert metrics["hgfleet_webhooks_waiting_events{receiver=ci}"] == 2
 
 
 @pytest.mark.parametrize(
@@ -505,15 +505,15 @@ def test_dead_events_are_told_by_receiver() -> None:
     ],
 )
 def test_the_firewall_is_in_force_by_a_recent_look(state: dict[str, Any], in_force: int) -> None:
-    found = values(Facts(NOW, firewall=state | {"restored": NOW - 60}))
-    assert found["hgfleet_firewall_in_force"] == in_force
-    assert found["hgfleet_firewall_restored_timestamp_seconds"] == NOW - 60
+    metrics = values(Facts(NOW, firewall=state | {"restored": NOW - 60}))
+    assert metrics["hgfleet_firewall_in_force"] == in_force
+    assert metrics["hgfleet_firewall_restored_timestamp_seconds"] == NOW - 60
 
 
 def test_units_on_replaced_files_and_disks_without_writes_are_told() -> None:
     facts = Facts(NOW, outdated={"a.service": "/usr/lib/x"}, readonly={"/dev/a": True, "b": False})
-    found = values(facts)
-    assert found["hgfleet_unit_outdated{name=a.service}"] == 1
-    assert found["hgfleet_filesystem_readonly{device=/dev/a}"] == 1
-    assert found["hgfleet_filesystem_readonly{device=b}"] == 0
-    assert "hgfleet_firewall_in_force" not in found
+    metrics = values(facts)
+    assert metrics["hgfleet_unit_outdated{name=a.service}"] == 1
+    assert metrics["hgfleet_filesystem_readonly{device=/dev/a}"] == 1
+    assert metrics["hgfleet_filesystem_readonly{device=b}"] == 0
+    assert "hgfleet_firewall_in_force" not in metrics

@@ -62,12 +62,12 @@ def test_outdated_units_are_written_for_the_metrics(tmp_path: Path) -> None:
         (folder / "cgroup").write_text(f"0::/system.slice/{unit}\n")
     # A process that has ended.
     (tmp_path / "proc/10").mkdir()
-    found = outdated_units.read(tmp_path / "proc")
-    assert found == Outdated({"nginx.service": SSL})
+    outdated = outdated_units.read(tmp_path / "proc")
+    assert outdated == Outdated({"nginx.service": SSL})
     file = tmp_path / facts.OUTDATED
     file.parent.mkdir(parents=True)
-    outdated_units.write(file, found)
-    assert facts.read(tmp_path, 0.0).outdated == found.units
+    outdated_units.write(file, outdated)
+    assert facts.read(tmp_path, 0.0).outdated == outdated.units
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert set(json.loads(file.read_text())) == {"looked", "units", "unseen"}
 

@@ -62,11 +62,11 @@ class FakeClient:
         assert Bucket == "bundles"
         if Key not in self.objects:
             raise refusal(404)
-        found = self.objects[Key]
+        stored = self.objects[Key]
         return {
-            "ContentLength": len(found["Body"]),
+            "ContentLength": len(stored["Body"]),
             "LastModified": NOW,
-            "Metadata": found["Metadata"],
+            "Metadata": stored["Metadata"],
         }
 
     def _create(self, key: str, made: dict[str, Any]) -> None:
@@ -116,11 +116,11 @@ class FakeClient:
                         {
                             "Uploads": [
                                 {
-                                    "Key": client.headers[one]["Key"],
-                                    "UploadId": one,
+                                    "Key": client.headers[upload_id]["Key"],
+                                    "UploadId": upload_id,
                                     "Initiated": NOW,
                                 }
-                                for one in client.parts
+                                for upload_id in client.parts
                             ]
                         }
                     ]
@@ -325,14 +325,14 @@ class TestParts:
 
         monkeypatch.setattr(client, "upload_part", count)
 
-        def one(number: int) -> bool:
+        def upload_file(number: int) -> bool:
             path = tmp_path / str(number)
             path.write_bytes(bytes([number]) * 250)
             sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
             return bucket.upload(f"{KEY}.{number}", path, sha256, {})
 
         with ThreadPoolExecutor(uploads) as pool:
-            assert all(pool.map(one, range(uploads)))
+            assert all(pool.map(upload_file, range(uploads)))
         assert len(asked) == 3 * uploads
         assert most <= room * 100
 

@@ -23,14 +23,17 @@ Conf libssl3t64 (3.5.1-1+deb13u1 Debian-Security:13/stable-security [amd64])
 
 
 def test_packages_are_those_that_apt_would_install() -> None:
-    found = packages.upgrades(SIMULATED)
-    assert [(one["name"], one["old"], one["new"], one["security"]) for one in found] == [
+    upgrades = packages.upgrades(SIMULATED)
+    assert [
+        (package["name"], package["old"], package["new"], package["security"])
+        for package in upgrades
+    ] == [
         ("libssl3t64", "3.5.1-1", "3.5.1-1+deb13u1", True),
         ("tzdata", "2025b-4", "2025b-4+deb13u1", False),
         ("linux-image-6.12.57+deb13-amd64", "", "6.12.57-1", True),
     ]
-    assert packages.expected(found) == ["linux-image-6.12.57+deb13-amd64 will be installed"]
-    assert packages.expected(found[:2]) == []
+    assert packages.expected(upgrades) == ["linux-image-6.12.57+deb13-amd64 will be installed"]
+    assert packages.expected(upgrades[:2]) == []
 
 
 def test_a_host_restarts_for_a_package_a_kernel_or_replaced_files() -> None:
@@ -69,5 +72,5 @@ def test_programs_on_replaced_files_are_found_by_what_they_execute(tmp_path: Pat
         (tmp_path / number / "maps").write_text(f"{line}\n")
         (tmp_path / number / "comm").write_text(f"{name}\n")
     (tmp_path / "6").mkdir()
-    found = packages.replaced_files(tmp_path)
-    assert found == {"systemd": "/usr/lib/x86_64-linux-gnu/libssl.so.3"}
+    files = packages.replaced_files(tmp_path)
+    assert files == {"systemd": "/usr/lib/x86_64-linux-gnu/libssl.so.3"}

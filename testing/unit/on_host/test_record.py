@@ -39,11 +39,11 @@ def test_releases_come_newest_first_with_what_they_declare(host: Path) -> None:
         (releases / version / "hgext/README").touch()
     (releases / "last.txt").touch()
     (host / "opt/hgfleet/current").symlink_to(releases / "0.1.0-old")
-    found = record.read()
-    assert found["current"] == "0.1.0-old"
-    assert found["releases"] == ["0.1.0-new", "0.1.0-old"]
-    assert found["formats"] == {"0.1.0-old": {"tokens": 0}, "0.1.0-new": {"tokens": 1}}
-    assert sorted(map(str, found["extensions"])) == [  # type: ignore[call-overload]
+    state = record.read()
+    assert state["current"] == "0.1.0-old"
+    assert state["releases"] == ["0.1.0-new", "0.1.0-old"]
+    assert state["formats"] == {"0.1.0-old": {"tokens": 0}, "0.1.0-new": {"tokens": 1}}
+    assert sorted(map(str, state["extensions"])) == [  # type: ignore[call-overload]
         "0.1.0-new/hgext/access.py",
         "0.1.0-old/hgext/access.py",
     ]
@@ -54,10 +54,10 @@ def test_a_run_that_came_to_its_end_left_groups_and_a_record(host: Path) -> None
     (etc / "groups.json").write_text(json.dumps({"groups": ["web"]}))
     (etc / "deploy.json").write_text("cut off {")
     (etc / "web.drain").write_text("until=1\n")
-    found = record.read()
-    assert (found["provisioned"], found["groups"]) == (True, ["web"])
-    assert found["record"] == {}
-    assert found["drained"]
+    state = record.read()
+    assert (state["provisioned"], state["groups"]) == (True, ["web"])
+    assert state["record"] == {}
+    assert state["drained"]
     # The drain of an operator has no time.
     (etc / "web.drain").write_text("")
     assert not record.read()["drained"]

@@ -401,8 +401,8 @@ def record(number: str, begun: str) -> history.Record:
     )
 
 
-def shown(*found: dict[str, Any], lock: dict[str, Any] | None = None) -> history.Shown:
-    return history.Shown(lock, ["{cut off", *map(json.dumps, found)], 1000.0)
+def shown(*runs: dict[str, Any], lock: dict[str, Any] | None = None) -> history.Shown:
+    return history.Shown(lock, ["{cut off", *map(json.dumps, runs)], 1000.0)
 
 
 def test_a_run_is_shown_once_with_its_end_whichever_host_has_it() -> None:

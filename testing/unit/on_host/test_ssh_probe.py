@@ -120,8 +120,8 @@ def test_a_port_without_a_listener_is_a_problem_and_each_part_is_told(
         "keys": ["/no/such/program"],
         "shell": hg([OTHER]),
     }
-    found = ssh_probe.problems(question, 1000.0)
-    assert [text.split(":")[0] for text in found] == [
+    problems = ssh_probe.problems(question, 1000.0)
+    assert [text.split(":")[0] for text in problems] == [
         f"no SSH at 127.0.0.1 port {port}",
         "the key lookup fails",
         "wrong data",

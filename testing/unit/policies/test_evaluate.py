@@ -212,8 +212,8 @@ def test_a_rule_of_branches_and_paths_covers_the_names_of_branches_that_are_ther
     push = Made([changeset()], tags=[Tag("a" * 40, b"stable")], bookmarks=names)
     assert ruled(rule, push) == []
     push.branches = ["stable", "other"]
-    found = ruled(rule, push)
-    assert [text.partition(" has")[0] for text in found] == [
+    sentences = ruled(rule, push)
+    assert [text.partition(" has")[0] for text in sentences] == [
         "the bookmark stable",
         "the tag stable",
     ]
@@ -240,9 +240,9 @@ def test_a_rule_covers_what_the_name_of_a_branch_gives(
     rule = Rule(("release",), branches=("stable",), paths=paths)
     moves = [BranchMove("other", B, now), BranchMove("stable", B, now)]
     push = Made([changeset()], given_branches=moves, differing=differing)
-    found = ruled(rule, push)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    sentences = ruled(rule, push)
+    assert len(sentences) == (said is not None)
+    assert said is None or said in sentences[0]
     push.principal = Principal("bob", frozenset({"release"}))
     assert ruled(rule, push) == []
 
@@ -345,8 +345,8 @@ def test_a_tag_with_the_name_of_a_branch_or_bookmark_is_refused_and_may_be_remov
         branches=["stable"],
         tags=[Tag("a" * 40, name) for name in (b"stable", b"mark", b"12", b"a\nb", b"fine")],
     )
-    found = list(Names({}).check(push))
-    assert [text.split(": choose")[0] for text in found] == [
+    sentences = list(Names({}).check(push))
+    assert [text.split(": choose")[0] for text in sentences] == [
         "aaaaaaaaaaaa sets the tag stable, which has the name of a branch",
         "aaaaaaaaaaaa sets the tag mark, which has the name of a bookmark",
         "aaaaaaaaaaaa sets the tag 12, which has a name that means something else to hg",
@@ -410,10 +410,10 @@ def test_file_size() -> None:
 def test_paths() -> None:
     files = [file("a" * 10), file("ä" * 5 + "x"), file("x/KEY"), file("x/key.pem"), file("\udcff")]
     push = Made([changeset()], files={"a" * 40: files})
-    found = problems("paths", {"max-length": 10, "forbidden": ["*.pem"]}, push)
-    assert len(found) == 2
-    assert "äääääx, a path of 11 bytes, more than 10" in found[0]
-    assert "x/key.pem, which is forbidden here (*.pem)" in found[1]
+    sentences = problems("paths", {"max-length": 10, "forbidden": ["*.pem"]}, push)
+    assert len(sentences) == 2
+    assert "äääääx, a path of 11 bytes, more than 10" in sentences[0]
+    assert "x/key.pem, which is forbidden here (*.pem)" in sentences[1]
 
 
 @pytest.mark.parametrize(
@@ -487,14 +487,14 @@ def test_a_path_that_is_gone_from_the_head_collides_with_nothing() -> None:
 
 
 def test_no_case_collisions_looks_at_the_heads() -> None:
-    one, two = changeset(), changeset("b" * 40)
+    first, second = changeset(), changeset("b" * 40)
     push = Made(
-        [one, two],
-        files={one.node: [file("A")], two.node: []},
-        manifests={two.node: ["a"]},
+        [first, second],
+        files={first.node: [file("A")], second.node: []},
+        manifests={second.node: ["a"]},
     )
     assert problems("no-case-collisions", {}, push) == []
-    push.manifests = {two.node: ["A", "a"]}
+    push.manifests = {second.node: ["A", "a"]}
     (text,) = problems("no-case-collisions", {}, push)
     assert text.startswith("bbbbbbbbbbbb has both a and A, the same file on")
 

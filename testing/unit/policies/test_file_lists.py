@@ -12,7 +12,7 @@ KNOWN = {b"x", b"y"}
 """Files of the store."""
 
 
-def found(
+def untrue_paths(
     listed: list[bytes], *differences: Difference, elsewhere: tuple[bytes, ...] = ()
 ) -> list[tuple[str, bytes]]:
     return list(
@@ -30,37 +30,37 @@ REMOVED = Difference({b"x": A}, {})
 
 
 def test_a_list_of_what_changed_is_true() -> None:
-    assert found([b"x"], CHANGED) == []
-    assert found([b"x"], REMOVED) == []
-    assert found([], Difference({}, {})) == []
+    assert untrue_paths([b"x"], CHANGED) == []
+    assert untrue_paths([b"x"], REMOVED) == []
+    assert untrue_paths([], Difference({}, {})) == []
 
 
 def test_a_listed_file_is_one_of_the_store() -> None:
     # Merges of former clients list files that they did not change.
-    assert found([b"x", b"y"], CHANGED) == []
-    assert found([b"x", b"ghost"], CHANGED) == [(UNKNOWN, b"ghost")]
+    assert untrue_paths([b"x", b"y"], CHANGED) == []
+    assert untrue_paths([b"x", b"ghost"], CHANGED) == [(UNKNOWN, b"ghost")]
 
 
 def test_a_new_revision_is_listed() -> None:
-    assert found([], CHANGED) == [(OMITTED, b"x")]
-    assert found([b"y"], Difference({}, {b"x": A})) == [(OMITTED, b"x")]
+    assert untrue_paths([], CHANGED) == [(OMITTED, b"x")]
+    assert untrue_paths([b"y"], Difference({}, {b"x": A})) == [(OMITTED, b"x")]
     # A changeset that removes a file brings no revision.
-    assert found([], REMOVED) == []
+    assert untrue_paths([], REMOVED) == []
 
 
 @pytest.mark.parametrize("flag", [b"x", b"l"])
 def test_another_flag_of_the_same_revision_need_not_be_listed(flag: bytes) -> None:
-    assert found([], Difference({b"x": A}, {b"x": A + flag})) == []
-    one, two = Difference({b"x": B}, {b"x": A + flag}), Difference({b"x": A}, {b"x": A + flag})
-    assert found([], one, two) == []
+    assert untrue_paths([], Difference({b"x": A}, {b"x": A + flag})) == []
+    first, second = Difference({b"x": B}, {b"x": A + flag}), Difference({b"x": A}, {b"x": A + flag})
+    assert untrue_paths([], first, second) == []
 
 
 def test_a_merge_lists_what_differs_from_both_parents() -> None:
     same = Difference({}, {})
-    assert found([], CHANGED, same) == []
-    assert found([], CHANGED, Difference({b"x": C}, {b"x": B})) == [(OMITTED, b"x")]
+    assert untrue_paths([], CHANGED, same) == []
+    assert untrue_paths([], CHANGED, Difference({b"x": C}, {b"x": B})) == [(OMITTED, b"x")]
 
 
 def test_a_revision_belongs_to_a_changeset_that_has_it() -> None:
-    assert found([b"x"], CHANGED, elsewhere=(b"x",)) == [(ELSEWHERE, b"x")]
-    assert found([b"x"], REMOVED, elsewhere=(b"x",)) == []
+    assert untrue_paths([b"x"], CHANGED, elsewhere=(b"x",)) == [(ELSEWHERE, b"x")]
+    assert untrue_paths([b"x"], REMOVED, elsewhere=(b"x",)) == []

@@ -149,11 +149,11 @@ def test_each_field_is_named_with_the_changeset() -> None:
         def markers(self) -> list[Marker]:
             return [Marker("3" * 40, (math.nan, 0)), Marker("4" * 40, (0.0, 0), b"alice")]
 
-    found = list(Metadata().check(Made()))  # type: ignore[arg-type]
-    assert [line.split(" ")[0] for line in found[:3]] == ["1" * 12] * 3
-    (of_a_marker,) = found[3:]
+    sentences = list(Metadata().check(Made()))  # type: ignore[arg-type]
+    assert [line.split(" ")[0] for line in sentences[:3]] == ["1" * 12] * 3
+    (of_a_marker,) = sentences[3:]
     assert of_a_marker.startswith("the obsolescence marker of 333333333333 has the date nan 0")
-    assert ["user" in found[0], "date" in found[1], "extra" in found[2]] == [True] * 3
+    assert ["user" in sentences[0], "date" in sentences[1], "extra" in sentences[2]] == [True] * 3
 
 
 @pytest.mark.parametrize("date", [(0.0, 0), (1764288000.5, -18000), (-315619200.0, 43200)])
@@ -170,14 +170,14 @@ def test_a_marker_with_a_date_that_is_none_is_refused(date: tuple[float, int]) -
 
 
 def test_a_marker_with_a_user_of_several_lines_is_refused() -> None:
-    found = marker_problem(Marker("1" * 40, (0.0, 0), b"alice\nobsolete:    bad"))
-    assert found is not None
-    assert "a control character in the user" in found
+    problem = marker_problem(Marker("1" * 40, (0.0, 0), b"alice\nobsolete:    bad"))
+    assert problem is not None
+    assert "a control character in the user" in problem
 
 
 @pytest.mark.parametrize("node", [b"\xff" * 20, b"1" * 32, b"1" * 19, b""])
 def test_a_marker_with_the_name_of_no_changeset_is_refused(node: bytes) -> None:
-    found = marker_problem(Marker("1" * 40, (0.0, 0), nodes=(b"1" * 20, node)))
-    assert found is not None
-    assert f"of {len(node)} bytes, which no repository has" in found
+    problem = marker_problem(Marker("1" * 40, (0.0, 0), nodes=(b"1" * 20, node)))
+    assert problem is not None
+    assert f"of {len(node)} bytes, which no repository has" in problem
     assert marker_problem(Marker("1" * 40, (0.0, 0), nodes=(b"1" * 20, bytes(20)))) is None

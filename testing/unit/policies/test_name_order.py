@@ -30,7 +30,7 @@ def asked(source: str) -> list[str]:
     """Return each use of `symbol` inside the `try` of a function, in the order of the source."""
     function = ast.parse(source).body[0]
     (body,) = (node for node in ast.iter_child_nodes(function) if isinstance(node, ast.Try))
-    found = []
+    calls = []
     for statement in body.body:
         for node in ast.walk(statement):
             parts: list[ast.AST] = []
@@ -42,11 +42,11 @@ def asked(source: str) -> list[str]:
                 case ast.Compare(left=left, comparators=others):
                     parts = [left, *others]
             if any(isinstance(part, ast.Name) and part.id == "symbol" for part in parts):
-                found.append((node.lineno, ast.unparse(node)))  # type: ignore[attr-defined]
+                calls.append((node.lineno, ast.unparse(node)))  # type: ignore[attr-defined]
     # Each exception that is raised names the symbol, too.
     return [
         text
-        for _, text in sorted(found, key=lambda one: one[0])
+        for _, text in sorted(calls, key=lambda call: call[0])
         if not text.startswith(("error.", "_("))
     ]
 

@@ -152,13 +152,13 @@ def test_other_paths_are_fine(path: bytes) -> None:
 
 def test_each_kind_of_name_is_checked_and_shown_without_control_characters() -> None:
     push = Made((Bookmark("a\nb", (), b"a\nb"),), (b"x\ny", b"x\ny", b"ok"), ("../x",))
-    found = list(Names({}).check(push))  # type: ignore[arg-type]
+    problems = list(Names({}).check(push))  # type: ignore[arg-type]
     # The path three times, because each changeset has it; the branch once.
-    assert len(found) == 5
-    assert found[0].startswith("the bookmark a\\x0ab has a control character")
-    assert found[1].startswith("000000000000 is on the branch x\\x0ay, which has a control")
-    assert found[2].startswith("000000000000 has ../x, a path that leaves")
-    assert not any("\n" in sentence for sentence in found)
+    assert len(problems) == 5
+    assert problems[0].startswith("the bookmark a\\x0ab has a control character")
+    assert problems[1].startswith("000000000000 is on the branch x\\x0ay, which has a control")
+    assert problems[2].startswith("000000000000 has ../x, a path that leaves")
+    assert not any("\n" in sentence for sentence in problems)
 
 
 def test_a_malformed_bookmark_may_be_deleted() -> None:

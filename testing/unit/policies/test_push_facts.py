@@ -66,10 +66,10 @@ def moves(hidden: Collection[int] = frozenset(), **changes: Any) -> Moves:
 def test_a_bookmark_has_the_branches_that_it_left_and_came_to(
     before: bytes | None, after: bytes | None, branches: tuple[str, ...], is_deleted: bool
 ) -> None:
-    (found,) = push(bookmarks={b"x": (before, after)}).bookmarks
-    assert (found.name, found.stored) == ("x", b"x")
-    assert (found.branches, found.is_deleted) == (branches, is_deleted)
-    assert found.is_new == (before is None)
+    (bookmark,) = push(bookmarks={b"x": (before, after)}).bookmarks
+    assert (bookmark.name, bookmark.stored) == ("x", b"x")
+    assert (bookmark.branches, bookmark.is_deleted) == (branches, is_deleted)
+    assert bookmark.is_new == (before is None)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_what_is_shown_and_hidden_is_compared_with_the_beginning(
 ) -> None:
     monkeypatch.setattr(Moves, "hidden", frozenset(now))
     monkeypatch.setattr(Moves, "obsolete", frozenset())
-    found = moves(hidden=before)
-    assert found.appeared == appeared
-    assert found.vanished == vanished
-    assert found.all == appeared | vanished
+    moved = moves(hidden=before)
+    assert moved.appeared == appeared
+    assert moved.vanished == vanished
+    assert moved.all == appeared | vanished
     # A rebase of its last descendant hides an obsolete changeset, and is no move of it.
     monkeypatch.setattr(Moves, "obsolete", frozenset(vanished))
     assert moves(hidden=before).all == appeared

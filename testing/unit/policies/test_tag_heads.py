@@ -23,19 +23,19 @@ def lines(*pairs: tuple[bytes, bytes]) -> bytes:
 
 
 def tags(texts: Sequence[bytes]) -> dict[bytes, bytes]:
-    found = HeadTags()
+    heads = HeadTags()
     for text in texts:
-        found.add(text)
-    return found.nodes()
+        heads.add(text)
+    return heads.nodes()
 
 
 def of_core(texts: Sequence[bytes]) -> dict[bytes, bytes]:
     """Return the tags that core (7.2) finds, with its own functions."""
     ui: Any = SimpleNamespace(debug=lambda _text: None)
-    found: dict[bytes, Any] = {}
+    tags_of_core: dict[bytes, Any] = {}
     for text in texts:
-        core._updatetags(core._readtags(ui, None, text.splitlines(), b"x"), found)
-    return {name: node for name, (node, _) in found.items() if node != bytes(20)}
+        core._updatetags(core._readtags(ui, None, text.splitlines(), b"x"), tags_of_core)
+    return {name: node for name, (node, _) in tags_of_core.items() if node != bytes(20)}
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def text(chance: random.Random) -> bytes:
 
 def test_the_tags_are_those_of_core() -> None:
     chance = random.Random(7)
-    found = 0
+    compared = 0
     for _ in range(3000):
         texts = [text(chance) for _ in range(chance.randrange(6))]
         wanted = of_core(texts)
         assert tags(texts) == wanted, texts
-        found += len(wanted)
-    assert found > 3000
+        compared += len(wanted)
+    assert compared > 3000
 
 
 def test_moved_tags_are_those_that_differ_at_the_end() -> None:
@@ -92,13 +92,13 @@ def test_moved_tags_are_those_that_differ_at_the_end() -> None:
         before, now = (
             chance.sample(sorted(texts), chance.randrange(len(texts) + 1)) for _ in range(2)
         )
-        found = list(tag_heads.moved(before, now, texts.__getitem__))
+        moved = list(tag_heads.moved(before, now, texts.__getitem__))
         old, new = (of_core([texts[name] for name in names]) for names in (before, now))
         names = sorted(old.keys() | new.keys())
-        assert found == [
+        assert moved == [
             (name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
         ]
-        told += len(found)
+        told += len(moved)
     assert told > 500
 
 

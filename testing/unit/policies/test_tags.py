@@ -15,8 +15,8 @@ def line(node: bytes, name: bytes) -> bytes:
 
 
 def names(text: bytes, *parents: bytes, ancestor: bytes = b"") -> list[str]:
-    found = moved("1" * 40, text, parents, ancestor)
-    return [f"{tag.name}{'-' if tag.is_removed else ''}" for tag in found]
+    tags = moved("1" * 40, text, parents, ancestor)
+    return [f"{tag.name}{'-' if tag.is_removed else ''}" for tag in tags]
 
 
 def test_a_line_at_the_end_sets_its_tag() -> None:
@@ -53,10 +53,10 @@ def test_a_text_that_goes_on_in_the_middle_of_a_line_is_compared_whole() -> None
 
 
 def test_a_merge_moves_what_neither_parent_has() -> None:
-    one, two = line(A, b"v1"), line(A, b"v2")
-    assert names(one + two, one, two) == []
-    assert names(one + two + line(B, b"v1"), one, two) == ["v1"]
-    assert names(one + two, one, one + two, ancestor=one) == []
+    first, second = line(A, b"v1"), line(A, b"v2")
+    assert names(first + second, first, second) == []
+    assert names(first + second + line(B, b"v1"), first, second) == ["v1"]
+    assert names(first + second, first, first + second, ancestor=first) == []
 
 
 def test_a_merge_that_takes_the_former_lines_moves_the_tag_back() -> None:
@@ -75,7 +75,7 @@ def test_a_merge_that_takes_the_former_lines_moves_the_tag_back() -> None:
 
 texts = st.lists(
     st.tuples(st.sampled_from([A, B, NULL]), st.sampled_from([b"x", b"y", b"z"])), max_size=5
-).map(lambda lines: b"".join(line(*one) for one in lines))
+).map(lambda lines: b"".join(line(*fields) for fields in lines))
 
 
 @given(texts, texts)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NOW = 1_795_598_185.0
 HOST = "monitor1.example"
-OLD, NEW, OTHER = (bytes([one]) * 20 for one in (1, 2, 3))
+OLD, NEW, OTHER = (bytes([byte]) * 20 for byte in (1, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,8 @@ def test_runs_of_three_hours_make_four_changesets_without_files(tmp_path: Path) 
     repo = repository(place)
     assert len(repo) == 4
     assert list(repo.heads()) == [repo[3].node()]
-    assert {one.branch() for one in map(repo.__getitem__, repo)} == {b"probe/monitor1.example"}
+    assert {changeset.branch() for changeset in map(repo.__getitem__, repo)} == {
+        b"probe/monitor1.example"
+    }
     assert not any(repo[number].files() or repo[number].manifest() for number in repo)
     assert sorted(path.name for path in place.iterdir()) == [".hg"]

@@ -18,36 +18,36 @@ NOW = 1_795_598_185.0  # 2026-11-25, 09:16 UTC
 
 
 def test_a_result_counts_in_total_and_on_its_day() -> None:
-    found = add(add(History(), Result(NOW, 0.5)), Result(NOW + 60, None))
-    assert found.total == Sum(1, 1, 0.5)
-    assert found.results == (Result(NOW, 0.5), Result(NOW + 60, None))
-    assert found.days == {"2026-11-25": Sum(1, 1, 0.5)}
+    kept = add(add(History(), Result(NOW, 0.5)), Result(NOW + 60, None))
+    assert kept.total == Sum(1, 1, 0.5)
+    assert kept.results == (Result(NOW, 0.5), Result(NOW + 60, None))
+    assert kept.days == {"2026-11-25": Sum(1, 1, 0.5)}
 
 
 def test_results_stay_for_a_day_and_sums_for_90() -> None:
-    found = History()
+    kept = History()
     for day in range(200):
-        found = add(found, Result(NOW + day * DAY_SECONDS, 1.0))
-    assert found.results == (Result(NOW + 199 * DAY_SECONDS, 1.0),)
-    assert len(found.days) == history.DAYS
-    assert min(found.days) == date(NOW + 110 * DAY_SECONDS)
-    assert found.total == Sum(200, 0, 200.0)
+        kept = add(kept, Result(NOW + day * DAY_SECONDS, 1.0))
+    assert kept.results == (Result(NOW + 199 * DAY_SECONDS, 1.0),)
+    assert len(kept.days) == history.DAYS
+    assert min(kept.days) == date(NOW + 110 * DAY_SECONDS)
+    assert kept.total == Sum(200, 0, 200.0)
 
 
 def test_a_day_of_minutes_is_kept_whole() -> None:
-    found = History()
+    kept = History()
     for minute in range(2000):
-        found = add(found, Result(NOW + minute * 60, 1.0))
-    assert len(found.results) == 1440
+        kept = add(kept, Result(NOW + minute * 60, 1.0))
+    assert len(kept.results) == 1440
 
 
 def test_results_of_the_future_are_dropped() -> None:
     """A clock was a year ahead; else its results would stay for a year."""
     ahead = add(History(), Result(NOW + 366 * DAY_SECONDS, 1.0))
-    found = add(ahead, Result(NOW, 2.0))
-    assert found.results == (Result(NOW, 2.0),)
-    assert set(found.days) == {"2026-11-25"}
-    assert found.total == Sum(2, 0, 3.0)
+    kept = add(ahead, Result(NOW, 2.0))
+    assert kept.results == (Result(NOW, 2.0),)
+    assert set(kept.days) == {"2026-11-25"}
+    assert kept.total == Sum(2, 0, 3.0)
 
 
 times = st.floats(NOW - 400 * DAY_SECONDS, NOW + 400 * DAY_SECONDS)
@@ -55,14 +55,14 @@ times = st.floats(NOW - 400 * DAY_SECONDS, NOW + 400 * DAY_SECONDS)
 
 @given(st.lists(st.tuples(times, st.none() | st.floats(0, 50)), max_size=60))
 def test_the_bounds_hold_for_any_clock_and_the_file_keeps_a_history(
-    found: list[tuple[float, float | None]],
+    results: list[tuple[float, float | None]],
 ) -> None:
     kept = History(uploaded=NOW)
-    for time, seconds in found:
+    for time, seconds in results:
         kept = add(kept, Result(round(time, 3), None if seconds is None else round(seconds, 3)))
     assert len(kept.days) <= history.DAYS
-    assert kept.total.attempts == len(found)
-    assert list(kept.results) == sorted(kept.results, key=lambda one: one.time)
+    assert kept.total.attempts == len(results)
+    assert list(kept.results) == sorted(kept.results, key=lambda result: result.time)
     read = history.parse(history.dump(kept))
     assert (read.results, read.days.keys()) == (kept.results, kept.days.keys())
     assert (read.total.succeeded, read.total.failed) == (kept.total.succeeded, kept.total.failed)

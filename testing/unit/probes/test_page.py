@@ -32,14 +32,14 @@ def moment(text: str) -> datetime:
 
 def history_of(*seconds: float | None) -> History:
     """Return a history with a result a minute, the last result now."""
-    found = History()
-    for index, one in enumerate(seconds):
-        found = add(found, Result(NOW - 60 * (len(seconds) - 1 - index), one))
-    return found
+    history = History()
+    for index, duration in enumerate(seconds):
+        history = add(history, Result(NOW - 60 * (len(seconds) - 1 - index), duration))
+    return history
 
 
-def rendered(found: History, *incidents: Incident, title: str = "Status") -> str:
-    return page.render(title, URL, {"clone": found}, incidents, NOW).decode()
+def rendered(history: History, *incidents: Incident, title: str = "Status") -> str:
+    return page.render(title, URL, {"clone": history}, incidents, NOW).decode()
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def rendered(found: History, *incidents: Incident, title: str = "Status") -> str
     ],
 )
 def test_the_newest_results_say_how_clones_go_now(results: list[float | None], wanted: str) -> None:
-    found = history_of(*results)
-    assert page.state(found.results) == wanted
-    text = rendered(found)
+    history = history_of(*results)
+    assert page.state(history.results) == wanted
+    text = rendered(history)
     assert f"<strong>{HEADLINES[wanted]}</strong>" in text
     assert f"<title>{HEADLINES[wanted]} - Status</title>" in text
 
 
 @pytest.mark.parametrize(
-    ("found", "text", "state"),
+    ("total", "text", "state"),
     [
         (Sum(), "no data", UNKNOWN),
         (Sum(5), "100 %", GOOD),
@@ -75,14 +75,14 @@ def test_the_newest_results_say_how_clones_go_now(results: list[float | None], w
         (Sum(0, 4), "0 %", BAD),
     ],
 )
-def test_a_failure_is_never_rounded_away(found: Sum, text: str, state: str) -> None:
-    assert page.share(found) == text
-    assert page.state_of(found) == state
+def test_a_failure_is_never_rounded_away(total: Sum, text: str, state: str) -> None:
+    assert page.share(total) == text
+    assert page.state_of(total) == state
 
 
 def test_a_day_has_a_bar_for_each_quarter_of_an_hour() -> None:
-    found = history_of(*[1.0] * 14, None, 1.0, 1.0)
-    bars = page.of_day(found, NOW)
+    history = history_of(*[1.0] * 14, None, 1.0, 1.0)
+    bars = page.of_day(history, NOW)
     assert len(bars) == 96
     assert [bar.name for bar in bars[-2:]] == ["09:00", "09:15"]
     assert bars[-2].sum == Sum(14, 1, 14.0)
@@ -91,12 +91,12 @@ def test_a_day_has_a_bar_for_each_quarter_of_an_hour() -> None:
 
 
 def test_90_days_have_a_bar_each_also_without_results() -> None:
-    found = add(history_of(1.0), Result(NOW, None))
-    bars = page.of_days(found, NOW)
+    history = add(history_of(1.0), Result(NOW, None))
+    bars = page.of_days(history, NOW)
     assert (len(bars), bars[0].name, bars[-1].name) == (90, "2026-08-28", "2026-11-25")
     assert bars[-1].sum == Sum(1, 1, 1.0)
     assert page.total(bars) == Sum(1, 1, 1.0)
-    text = rendered(found)
+    text = rendered(history)
     assert 'title="2026-11-25: 50 %, 1 of 2 clones failed"' in text
     assert text.count("<li ") == 96 + 90
 
@@ -109,8 +109,8 @@ def test_the_last_clone_is_told_with_its_time() -> None:
 
 
 def test_pushes_are_shown_beside_clones() -> None:
-    found = {"clone": history_of(0.8), "push": history_of(0.4, None, None, None)}
-    text = page.render("Status", URL, found, [], NOW).decode()
+    histories = {"clone": history_of(0.8), "push": history_of(0.4, None, None, None)}
+    text = page.render("Status", URL, histories, [], NOW).decode()
     assert "<title>Clones work; Pushes fail - Status</title>" in text
     assert '<div class="now good"><strong>Clones work</strong>' in text
     assert '<div class="now bad"><strong>Pushes fail</strong>' in text
@@ -124,8 +124,11 @@ def test_pushes_are_shown_beside_clones() -> None:
 
 def test_a_page_without_pushes_does_not_name_them() -> None:
     assert "push" not in rendered(history_of(0.8)).lower()
-    found = {"clone": history_of(0.8), "push": History()}
-    assert "<strong>No push was tried yet</strong>" in page.render("", URL, found, [], NOW).decode()
+    histories = {"clone": history_of(0.8), "push": History()}
+    assert (
+        "<strong>No push was tried yet</strong>"
+        in page.render("", URL, histories, [], NOW).decode()
+    )
 
 
 def test_incidents_are_told_newest_first_and_leave_after_90_days() -> None:
@@ -135,7 +138,9 @@ def test_incidents_are_told_newest_first_and_leave_after_90_days() -> None:
     soon = Incident(moment("2026-12-02T09:00"), None, "Open planned")
     old = Incident(moment("2026-08-01T10:00"), moment("2026-08-01T11:00"), "Forgotten")
     text = rendered(history_of(1.0), past, planned, old, now, soon)
-    places = [text.index(f"<h3>{one}") for one in ("Open planned", "Planned", "Present", "Past")]
+    places = [
+        text.index(f"<h3>{title}") for title in ("Open planned", "Planned", "Present", "Past")
+    ]
     assert places == sorted(places)
     assert "Forgotten" not in text
     assert '<p class="when">since <time datetime="2026-11-25T09:00:00Z">' in text
@@ -181,9 +186,9 @@ class Tags(HTMLParser):
 
 def test_every_tag_is_closed_in_its_order() -> None:
     incident = Incident(moment("2026-11-20T10:00"), None, "One", "Text")
-    found = history_of(*[1.0] * 30, None)
-    both = page.render("Status", URL, {"clone": found, "push": found}, [incident], NOW).decode()
-    for text in (rendered(History()), rendered(found, incident), both):
+    history = history_of(*[1.0] * 30, None)
+    both = page.render("Status", URL, {"clone": history, "push": history}, [incident], NOW).decode()
+    for text in (rendered(History()), rendered(history, incident), both):
         tags = Tags()
         tags.feed(text)
         assert not tags.open

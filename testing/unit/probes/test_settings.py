@@ -39,18 +39,21 @@ def load(tmp_path: Path, text: str) -> settings.Settings:
 
 
 def test_settings_are_taken(tmp_path: Path) -> None:
-    found = load(tmp_path, WHOLE)
-    assert (found.clone_url, found.title) == ("https://hg.example/canary", "hg.example")
-    assert found.push == settings.Push(
+    probe_settings = load(tmp_path, WHOLE)
+    assert (probe_settings.clone_url, probe_settings.title) == (
+        "https://hg.example/canary",
+        "hg.example",
+    )
+    assert probe_settings.push == settings.Push(
         "ssh://hg@hgssh.example:2022/team/canary",
         "monitor1.example",
         Path("/etc/hgfleet/probes.known_hosts"),
     )
-    assert found.has("push")
-    assert found.has("clone")
-    assert found.store is not None
-    assert found.store.public_url == "https://s3.example:7443/status"
-    assert found.incidents == (
+    assert probe_settings.has("push")
+    assert probe_settings.has("clone")
+    assert probe_settings.store is not None
+    assert probe_settings.store.public_url == "https://s3.example:7443/status"
+    assert probe_settings.incidents == (
         Incident(
             datetime(2026, 11, 25, 9, tzinfo=UTC),
             datetime(2026, 11, 25, 10, 30, tzinfo=UTC),
@@ -61,9 +64,13 @@ def test_settings_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_host_without_probes_and_without_a_store_has_settings_too(tmp_path: Path) -> None:
-    found = load(tmp_path, 'clone_url = ""\n')
-    assert (found.clone_url, found.store, found.incidents) == ("", None, ())
-    assert not found.has("push")
+    probe_settings = load(tmp_path, 'clone_url = ""\n')
+    assert (probe_settings.clone_url, probe_settings.store, probe_settings.incidents) == (
+        "",
+        None,
+        (),
+    )
+    assert not probe_settings.has("push")
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def test_a_whole_file_is_checked_up_to_the_first_break(tmp_path: Path) -> None:
     file = tmp_path / "pushlog"
     good = lines(5)
     file.write_bytes(b"".join(line + b"\n" for line in good))
-    assert [one.record.id for one in chain.checked(log_file.entries(file))] == [1, 2, 3, 4, 5]
+    assert [entry.record.id for entry in chain.checked(log_file.entries(file))] == [1, 2, 3, 4, 5]
     good[2] = good[2].replace(b"alice", b"mallo")
     file.write_bytes(b"".join(line + b"\n" for line in good))
     # The changed record itself is well-formed: the record after it names another.
-    found = chain.checked(log_file.entries(file))
-    assert [next(found).record.id for _ in range(3)] == [1, 2, 3]
+    entries = chain.checked(log_file.entries(file))
+    assert [next(entries).record.id for _ in range(3)] == [1, 2, 3]
     with pytest.raises(PushlogError, match="the chain is broken at byte"):
-        next(found)
+        next(entries)

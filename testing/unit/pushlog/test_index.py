@@ -49,10 +49,10 @@ def seen(store: Path, cache: Path, wanted: Selection | None = None) -> list[int]
 def covered_id(file: Path) -> int:
     connection = index.open_for_reading(file)
     assert connection is not None
-    found = tables.covered(connection)
+    entry = tables.covered(connection)
     connection.close()
-    assert found is not None
-    return found.id
+    assert entry is not None
+    return entry.id
 
 
 SELECTIONS = [

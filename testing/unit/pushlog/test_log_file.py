@@ -41,7 +41,7 @@ def test_the_tip_is_the_last_complete_line(file: Path) -> None:
         last = log_file.last(file)
         assert last is not None
         assert last.id == 3
-        assert [one.record.id for one in log_file.entries(file)] == [1, 2, 3]
+        assert [entry.record.id for entry in log_file.entries(file)] == [1, 2, 3]
     file.write_bytes(b"{" * 200_000)
     assert log_file.tip(file) == Tip()
 
@@ -60,7 +60,7 @@ def test_a_last_line_that_is_no_record_is_an_error(file: Path) -> None:
 def test_entries_are_read_from_an_offset_on(file: Path) -> None:
     file.write_bytes(b"".join(line + b"\n" for line in lines(3)))
     first = next(iter(log_file.entries(file)))
-    assert [one.record.id for one in log_file.entries(file, first.end)] == [2, 3]
+    assert [entry.record.id for entry in log_file.entries(file, first.end)] == [2, 3]
     assert [line for _, line in log_file.lines(file, first.end)] == lines(3)[1:]
     assert list(log_file.entries(file, file.stat().st_size)) == []
 

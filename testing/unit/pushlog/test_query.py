@@ -25,15 +25,15 @@ def test_other_ids_are_refused(text: str) -> None:
 
 
 def test_a_record_has_to_meet_all_conditions() -> None:
-    one = record(id=5)
-    assert Query().fits(one)
-    assert Query(ids=(5, None)).fits(one)
-    assert not Query(ids=(6, None)).fits(one)
-    assert not Query(ids=(1, 4)).fits(one)
-    assert Query(user="alice".__eq__, changesets=frozenset({NODE})).fits(one)
-    assert not Query(user="bob".__eq__, changesets=frozenset({NODE})).fits(one)
-    assert not Query(changesets=frozenset({OTHER})).fits(one)
-    assert Query(date=(1795440000.123).__eq__).fits(one)
+    push = record(id=5)
+    assert Query().fits(push)
+    assert Query(ids=(5, None)).fits(push)
+    assert not Query(ids=(6, None)).fits(push)
+    assert not Query(ids=(1, 4)).fits(push)
+    assert Query(user="alice".__eq__, changesets=frozenset({NODE})).fits(push)
+    assert not Query(user="bob".__eq__, changesets=frozenset({NODE})).fits(push)
+    assert not Query(changesets=frozenset({OTHER})).fits(push)
+    assert Query(date=(1795440000.123).__eq__).fits(push)
 
 
 def test_a_changeset_belongs_to_its_last_push() -> None:

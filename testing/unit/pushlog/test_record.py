@@ -13,9 +13,9 @@ from testing.support.pushlog_records import NODE, record
 
 
 def test_a_line_is_read_as_it_was_written() -> None:
-    one = record()
-    line = one.line()
-    assert parse(line) == one
+    push = record()
+    line = push.line()
+    assert parse(line) == push
     assert parse(line).line() == line
     assert b"\n" not in line
     assert line.isascii()

@@ -47,7 +47,7 @@ def test_what_is_written_is_read(file: Path) -> None:
     written(file, people__bob__x=everything)
     assert user_repositories.load(file).repositories["people/bob/x"] == everything
     assert file.stat().st_mode & 0o7777 == 0o640
-    assert {one.name for one in file.parent.iterdir()} == WRITTEN
+    assert {path.name for path in file.parent.iterdir()} == WRITTEN
 
 
 def test_a_change_that_changes_nothing_does_not_touch_the_file(file: Path) -> None:
@@ -92,9 +92,9 @@ def test_identities_of_the_inventory_are_noted_and_stay(file: Path) -> None:
         entries.note_identity("team/tool", "1" * 32)
     with dynamic_update.update(file) as entries:
         entries["people/bob/x"] = Entry("bob", "", user_repositories.now(), identity="2" * 32)
-    found = user_repositories.load(file)
-    assert found.identities == {"team/tool": "1" * 32}
-    assert found.repositories["people/bob/x"].identity == "2" * 32
+    dynamic = user_repositories.load(file)
+    assert dynamic.identities == {"team/tool": "1" * 32}
+    assert dynamic.repositories["people/bob/x"].identity == "2" * 32
 
 
 def test_a_deletion_is_noted_for_longer_than_a_host_is_away_unseen(
@@ -121,7 +121,7 @@ def test_a_repository_that_was_restored_is_not_deleted_any_more(file: Path) -> N
 def test_the_remains_of_a_killed_change_are_in_nobodys_way(file: Path) -> None:
     (file.parent / ".registry.json.new").write_text("half")
     written(file, people__bob__x=BOB)
-    assert {one.name for one in file.parent.iterdir()} == WRITTEN
+    assert {path.name for path in file.parent.iterdir()} == WRITTEN
 
 
 WRITER = """
@@ -237,9 +237,9 @@ def _epoch(file: Path, number: int) -> Path:
 
 
 def _version(file: Path) -> tuple[int, int]:
-    found = generation.version(file.read_bytes()).generation
-    assert found is not None
-    return found
+    current = generation.version(file.read_bytes()).generation
+    assert current is not None
+    return current
 
 
 def _of_a_release_before(file: Path, paths: Iterable[str] = ()) -> None:
@@ -257,9 +257,11 @@ def test_each_change_has_a_generation_of_its_own(file: Path) -> None:
         # The text of an entry, or the whole: the same bytes.
         whole = user_repositories.load(file)
         past = json.loads(file.read_bytes())["generation"].get("past", {})
-        assert past == {str(one): text for one, text in enumerate(before, 1)}
+        assert past == {str(index): text for index, text in enumerate(before, 1)}
         before.append(generation.digest(file.read_bytes())[:16])
-        assert list(whole.repositories) == [f"people/bob/r{one}" for one in range(1, number + 1)]
+        assert list(whole.repositories) == [
+            f"people/bob/r{index}" for index in range(1, number + 1)
+        ]
 
 
 def test_a_new_epoch_begins_a_term_without_a_change(file: Path) -> None:
@@ -421,5 +423,5 @@ def test_a_deletion_of_the_future_was_now(file: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(time, "time", lambda days=days: clock + days * 86_400)
         with dynamic_update.update(file) as entries:
             entries.note_purged(identity)
-    found = user_repositories.load(file).purged
-    assert found[IDENTITY] == found[OTHER]
+    purged = user_repositories.load(file).purged
+    assert purged[IDENTITY] == purged[OTHER]

@@ -89,12 +89,12 @@ def test_an_error_is_raised_until_the_file_is_right(
 def test_a_change_of_nothing_but_deletions_is_another_snapshot(
     registry: EffectiveRegistry, tmp_path: Path
 ) -> None:
-    found = []
+    required = []
     for number in "12":
         with dynamic_update.update(tmp_path / "dynamic/registry.json") as entries:
             entries.note_purged(number * 32)
-        found.append(registry.required())
-        assert registry.required() is found[-1]
-    first, second = found
+        required.append(registry.required())
+        assert registry.required() is required[-1]
+    first, second = required
     assert first is not second
     assert set(second.dynamic.purged) == {"1" * 32, "2" * 32}

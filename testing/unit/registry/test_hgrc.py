@@ -65,9 +65,9 @@ repositories:
   old/new/b: {description: b}
   other/c: {description: c}
 """
-    found = parse(text).repositories
+    parsed = parse(text).repositories
     again = parse_compiled(dump_compiled(parse(text))).repositories
-    for registry in (found, again):
+    for registry in (parsed, again):
         assert read_back(hgrc(registry["old/a"]))["hgfleet"]["accept-dates"] == "any"
         assert "accept-dates" not in hgrc(registry["old/new/b"]) + hgrc(registry["other/c"])
 

@@ -7,12 +7,12 @@ from hgfleet.registry.provision.identities import Found, decide
 ONE, TWO, NEW = "1" * 32, "2" * 32, "f" * 32
 
 
-def decided(**found: Found) -> tuple[dict[str, str], dict[str, str]]:
-    return decide(found, lambda: NEW)
+def decided(**repositories: Found) -> tuple[dict[str, str], dict[str, str]]:
+    return decide(repositories, lambda: NEW)
 
 
 @pytest.mark.parametrize(
-    ("found", "given"),
+    ("repository", "given"),
     [
         (Found(), NEW),
         (Found(registered=ONE), ONE),
@@ -21,20 +21,22 @@ def decided(**found: Found) -> tuple[dict[str, str], dict[str, str]]:
         (Found(ONE, ONE, ONE), ONE),
     ],
 )
-def test_a_repository_keeps_the_identity_that_something_names(found: Found, given: str) -> None:
-    assert decided(a=found) == ({"a": given}, {})
+def test_a_repository_keeps_the_identity_that_something_names(
+    repository: Found, given: str
+) -> None:
+    assert decided(a=repository) == ({"a": given}, {})
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("repository", "said"),
     [
         (Found(ONE, TWO), f"the registry says {ONE}, .hg/store/identity says {TWO}"),
         (Found(ONE, "", TWO), f"the registry says {ONE}, .hg/store/pushlog says {TWO}"),
         (Found(TWO, ONE, TWO), ".hg/store/identity says"),
     ],
 )
-def test_a_repository_that_is_another_one_has_a_problem(found: Found, said: str) -> None:
-    given, problems = decided(a=found)
+def test_a_repository_that_is_another_one_has_a_problem(repository: Found, said: str) -> None:
+    given, problems = decided(a=repository)
     assert given == {}
     assert said in problems["a"]
 

@@ -37,8 +37,8 @@ def registry(
 
 def test_what_leaves_without_a_deletion_is_noted_with_its_entry() -> None:
     before = registry({"people/bob/x": MINE.to_json(), "odd": 7}, {"team/tool": B})
-    found = missing.updated({}, before, registry(), NOW)
-    assert found == {A: NOTE, B: Missing(B, "team/tool", NOW)}
+    noted = missing.updated({}, before, registry(), NOW)
+    assert noted == {A: NOTE, B: Missing(B, "team/tool", NOW)}
     # A deleted repository is not missing, and a renamed repository is not either.
     after = registry({"people/bob/y": MINE.to_json()}, purged={B: NOW})
     assert missing.updated({}, before, after, NOW) == {}

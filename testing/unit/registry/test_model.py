@@ -191,10 +191,13 @@ repositories:
   a/x: {description: X}
   b: {description: B}
 """)
-    assert [one.bundles_from for one in registry.repositories.values()] == [5 * 2**20, 0]
+    assert [entry.bundles_from for entry in registry.repositories.values()] == [
+        5 * 2**20,
+        0,
+    ]
     for path, least in (("a/bob/x", 5 * 2**20), ("c/bob/x", 10 * 2**20)):
-        found = effective(path, Settings(), registry, owner="bob")
-        assert (found.bundles, found.bundles_from) == (BUNDLE_KINDS, least)
+        repository = effective(path, Settings(), registry, owner="bob")
+        assert (repository.bundles, repository.bundles_from) == (BUNDLE_KINDS, least)
     assert effective("a/none/x", Settings(), registry, owner="bob").bundles == ()
 
 

@@ -38,9 +38,9 @@ def test_a_move_is_over_once_its_folder_is_there_or_the_old_path_is_taken(tmp_pa
     assert not moves.is_unfinished(tmp_path, NEW, MOVED, static, {NEW: {}})
 
 
-def put(root: Path, path: str, found: str) -> None:
+def put(root: Path, path: str, text: str) -> None:
     (root / path / ".hg/store").mkdir(parents=True)
-    (root / path / identity.FILE).write_text(identity.text(found))
+    (root / path / identity.FILE).write_text(identity.text(text))
 
 
 def noted(*registered: str) -> Dynamic:
@@ -51,9 +51,9 @@ def noted(*registered: str) -> Dynamic:
 def test_a_folder_that_a_backup_brought_to_its_former_path_moves_by_the_note_of_the_rename(
     tmp_path: Path,
 ) -> None:
-    def former(found: Dynamic, *, is_mirror: bool = False, entry: str = MINE) -> str | None:
-        one = Entry("bob", identity=entry)
-        return moves.former(tmp_path, NEW, one, build({}, {}), found, is_mirror=is_mirror)
+    def former(dynamic: Dynamic, *, is_mirror: bool = False, entry: str = MINE) -> str | None:
+        declared = Entry("bob", identity=entry)
+        return moves.former(tmp_path, NEW, declared, build({}, {}), dynamic, is_mirror=is_mirror)
 
     assert former(noted(NEW)) is None
     put(tmp_path, OLD, MINE)

@@ -319,9 +319,9 @@ def test_a_folder_that_a_restore_brought_to_its_former_path_is_moved_and_not_mad
 def identities_of(target: Target) -> dict[str, str]:
     """Return the registry's description of a repository."""
     assert target.dynamic is not None
-    found = user_repositories.load(target.dynamic)
-    people = {path: entry.identity for path, entry in found.repositories.items()}
-    return people | dict(found.identities)
+    dynamic = user_repositories.load(target.dynamic)
+    people = {path: entry.identity for path, entry in dynamic.repositories.items()}
+    return people | dict(dynamic.identities)
 
 
 def test_each_repository_gets_an_identity_in_its_store_and_in_the_registry(created: Target) -> None:
@@ -330,8 +330,8 @@ def test_each_repository_gets_an_identity_in_its_store_and_in_the_registry(creat
     given = identities_of(created)
     assert sorted(given) == ["people/bob/old", "people/bob/x", "plain"]
     assert len({*given.values()}) == 3
-    for path, one in given.items():
-        assert identity.of(created.root / path) == one
+    for path, expected in given.items():
+        assert identity.of(created.root / path) == expected
         assert stat.S_IMODE((created.root / path / identity.FILE).stat().st_mode) == 0o640
     assert run(created, OPEN) == ["0"]
     assert identities_of(created) == given
@@ -346,8 +346,8 @@ def test_an_identity_is_that_of_the_push_log_or_of_the_store(created: Target) ->
         store.mkdir(parents=True)
         (store / name).write_bytes(content)
     run(created, OPEN)
-    found = identities_of(created)
-    assert (found["plain"], found["people/bob/x"]) == (RECORD.repository, OTHER)
+    identities = identities_of(created)
+    assert (identities["plain"], identities["people/bob/x"]) == (RECORD.repository, OTHER)
     assert identity.of(created.root / "plain") == RECORD.repository
 
 
@@ -357,8 +357,8 @@ def test_an_identity_follows_a_log_that_the_release_before_began(created: Target
         line = replace(RECORD, repository=f"{number:032x}").line()
         (created.root / path / ".hg/store" / log_file.NAME).write_bytes(line + b"\n")
     run(created, OPEN)
-    found = identities_of(created)
-    assert (found["plain"], found["people/bob/x"]) == (f"{7:032x}", f"{8:032x}")
+    identities = identities_of(created)
+    assert (identities["plain"], identities["people/bob/x"]) == (f"{7:032x}", f"{8:032x}")
     assert identity.of(created.root / "plain") == f"{7:032x}"
     assert identity.of(created.root / "people/bob/x") == f"{8:032x}"
     assert run(created, OPEN) == ["0"]
@@ -418,7 +418,7 @@ def test_a_lost_repository_is_made_again_with_its_identity(created: Target) -> N
     run(created, OPEN)
     assert identities_of(created) == given
     assert {path: identity.of(created.root / path) for path in given if "old" not in path} == {
-        path: one for path, one in given.items() if "old" not in path
+        path: expected for path, expected in given.items() if "old" not in path
     }
 
 
@@ -431,7 +431,8 @@ def test_another_repository_in_a_place_is_refused_or_named(created: Target) -> N
                 run(created, OPEN)
         else:
             assert any(
-                "people/bob/x: it is another repository" in one for one in run(created, OPEN)
+                "people/bob/x: it is another repository" in problem
+                for problem in run(created, OPEN)
             )
 
 
@@ -651,10 +652,10 @@ def test_a_killed_run_never_shows_a_repository_without_its_configuration(
                 pass
             else:
                 break
-        for found in identified.root.rglob(".hg"):
-            if not found.parent.name.startswith("."):
-                assert (found / "hgrc").read_text().startswith("# Written by")
-                assert (found / "clonebundles.manifest").is_symlink()
+        for hg in identified.root.rglob(".hg"):
+            if not hg.parent.name.startswith("."):
+                assert (hg / "hgrc").read_text().startswith("# Written by")
+                assert (hg / "clonebundles.manifest").is_symlink()
         # The next run goes on from there; the run after that starts from nothing again.
         run(identified)
         assert run(identified) == ["0"]

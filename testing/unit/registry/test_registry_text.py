@@ -41,7 +41,7 @@ def _some_notes(chance: random.Random) -> dict[str, Raw]:
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
     missing = object()
     paths = before.keys() | after.keys()
-    return {one for one in paths if before.get(one, missing) != after.get(one, missing)}
+    return {path for path in paths if before.get(path, missing) != after.get(path, missing)}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,10 +57,10 @@ def test_every_change_gives_the_bytes_of_a_whole_encoding(seed: int) -> None:
                 del after[path]
         text = registry_text.encode(before, notes)
         paths = _changed(before, after) | set(chance.sample(PATHS, chance.randint(0, 2)))
-        paths = {one for one in paths if one in before or one in after}
-        found = registry_text.change(text, (before, notes), (after, new_notes), paths)
-        assert found in (None, registry_text.encode(after, new_notes))
-        done += found is not None
+        paths = {name for name in paths if name in before or name in after}
+        result = registry_text.change(text, (before, notes), (after, new_notes), paths)
+        assert result in (None, registry_text.encode(after, new_notes))
+        done += result is not None
     assert done > 200
 
 
@@ -110,12 +110,12 @@ def test_a_text_of_another_writer_is_encoded_as_a_whole(
 
 
 def _count_whole_encodings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    found: list[None] = []
+    calls: list[None] = []
     encode = registry_text.encode
 
     def counted(raw: Mapping[str, Any], notes: registry_text.Notes) -> bytes:
-        found.append(None)
+        calls.append(None)
         return encode(raw, notes)
 
     monkeypatch.setattr(registry_text, "encode", counted)
-    return found
+    return calls

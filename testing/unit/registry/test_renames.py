@@ -35,8 +35,8 @@ def test_notes_of_a_former_person_of_the_name_count_for_themselves() -> None:
     for number in range(renames.MOST):
         notes = renames.with_rename(notes, f"a/r{number}", Rename(f"a/s{number}", "bob", "1"))
     assert len(notes) == renames.MOST + 1
-    found = renames.rename_of("a/former", notes["a/former"])
-    assert found == Rename("a/x", "bob", "0", FORMER)
+    rename = renames.rename_of("a/former", notes["a/former"])
+    assert rename == Rename("a/x", "bob", "0", FORMER)
 
 
 def test_no_note_leads_to_a_deleted_repository() -> None:

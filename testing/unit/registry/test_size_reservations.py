@@ -62,8 +62,8 @@ def test_the_disk_has_still_to_take_what_forks_have_not_written(folder: str) -> 
     assert to_be_written(folder) == 70
     fork.note(Reserved(100, 120, "people/bob/f"))
     assert to_be_written(folder) == 50
-    for one in (fork, push, other):
-        one.release()
+    for reservation in (fork, push, other):
+        reservation.release()
     assert to_be_written(folder) == 0
 
 

@@ -56,12 +56,15 @@ def test_no_file_is_no_entries(file: Path) -> None:
 
 def test_an_entry_is_a_repository_with_what_its_namespace_says(file: Path) -> None:
     written(file, people__bob__x=BOB, team__tool=Entry("bob", "", "2026-11-21T00:00:00Z"))
-    found = effective(file).repositories
-    assert list(found) == ["hgfleet", "people/bob/x", "team/plans", "team/tool"]
-    mine = found["people/bob/x"]
+    repositories = effective(file).repositories
+    assert list(repositories) == ["hgfleet", "people/bob/x", "team/plans", "team/tool"]
+    mine = repositories["people/bob/x"]
     assert (mine.read, mine.push, mine.bundles) == ("public", (), ())
     assert (mine.description, mine.owner) == ("Bob's", "bob")
-    assert (found["team/tool"].read, found["team/tool"].push) == (("team",), ("team",))
+    assert (repositories["team/tool"].read, repositories["team/tool"].push) == (
+        ("team",),
+        ("team",),
+    )
 
 
 def test_the_owner_of_a_private_one_reads_and_pushes_and_nobody_else_does(file: Path) -> None:
@@ -104,9 +107,9 @@ def test_an_archived_one_is_not_served_and_its_bundles_have_to_go(file: Path) ->
 @pytest.mark.parametrize("path", ["hgfleet", "hgfleet/inside", "team/plans/deep/inside"])
 def test_the_inventory_wins_over_an_entry_at_or_below_its_paths(file: Path, path: str) -> None:
     written(file, **{path: BOB})
-    found = effective(file).repositories
-    assert list(found) == ["hgfleet", "team/plans"]
-    assert all(repository.owner is None for repository in found.values())
+    repositories = effective(file).repositories
+    assert list(repositories) == ["hgfleet", "team/plans"]
+    assert all(repository.owner is None for repository in repositories.values())
     assert user_repositories.shadowed(STATIC, user_repositories.load(file)) == {
         path: "hgfleet" if path.startswith("hgfleet") else "team/plans"
     }

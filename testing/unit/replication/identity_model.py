@@ -71,7 +71,7 @@ class Mirror:
 
     def seen(self) -> set[Seen]:
         """Return all that each asker gets here."""
-        lines = [line.line().encode() for found in self.manifests.values() for line in found]
+        lines = [line.line().encode() for manifest in self.manifests.values() for line in manifest]
         return set(self.primary.seen(Host(self.registry, self.folders, self.tokens, lines)))
 
     # --- documents ---
@@ -125,21 +125,21 @@ class Mirror:
         """Carry out the plan; a disk makes each step at once."""
         dynamic, folders = self.dynamic, self.folders
         wanted = {path: entry.identity for path, entry in dynamic.repositories.items()}
-        found = [Folder(place, one.identity) for place, one in folders.items()]
-        plan = follow_plan.plan(found, wanted, dynamic.purged)
-        for one in plan.delete:
+        present = [Folder(place, repository.identity) for place, repository in folders.items()]
+        plan = follow_plan.plan(present, wanted, dynamic.purged)
+        for folder in plan.delete:
             yield
-            folders[f"{AWAY}/{GONE}{one.identity}"] = folders.pop(one.place)
-        for one, name in plan.set_aside:
+            folders[f"{AWAY}/{GONE}{folder.identity}"] = folders.pop(folder.place)
+        for folder, name in plan.set_aside:
             yield
-            folders[f"{AWAY}/{name}"] = folders.pop(one.place)
-        for one in plan.take_away:
+            folders[f"{AWAY}/{name}"] = folders.pop(folder.place)
+        for folder in plan.take_away:
             yield
-            folders[f"{AWAY}/{one.identity}"] = folders.pop(one.place)
-        for one, path in plan.put:
+            folders[f"{AWAY}/{folder.identity}"] = folders.pop(folder.place)
+        for folder, path in plan.put:
             yield
             assert path not in folders
-            folders[path] = folders.pop(f"{AWAY}/{one.away or one.identity}")
+            folders[path] = folders.pop(f"{AWAY}/{folder.away or folder.identity}")
         for path, entry in dynamic.repositories.items():
             yield
             if entry.archived is None and path not in folders:
@@ -168,8 +168,8 @@ class Mirror:
         """Compare all positions with the primary's."""
         if self.source_is_up:
             places = {
-                one.identity: Place(place, one.tip())
-                for place, one in self.folders.items()
+                repository.identity: Place(place, repository.tip())
+                for place, repository in self.folders.items()
                 if not place.startswith(AWAY)
             }
             listed = self.primary.listing()
@@ -209,10 +209,10 @@ class Mirror:
             self._catch_up(job, folder)
 
     def _folder(self, job: Job) -> Repository:
-        found = self.folders.get(self._place(job))
-        if found is None or found.identity != job.identity:
+        repository = self.folders.get(self._place(job))
+        if repository is None or repository.identity != job.identity:
             raise LateError(Kind.MISSING)
-        return found
+        return repository
 
     def _gate(self, stamps: frozenset[str] | tuple[str, ...]) -> None:
         here = stamp(self.registry)

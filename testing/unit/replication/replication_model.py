@@ -151,14 +151,14 @@ class Stream:
 
     async def streamed(self, repository: str, _stream: str = messages.PUSHES) -> Streamed | None:
         """Return the last push of a repository."""
-        found = [
+        sent = [
             (sequence, headers)
             for sequence, (subject, _, headers) in self.messages.items()
             if subject == messages.pushes(repository)
         ]
-        if not found:
+        if not sent:
             return None
-        sequence, headers = found[-1]
+        sequence, headers = sent[-1]
         number, hash_ = streams.number_of(headers, repository), messages.hash_in(headers)
         assert number
         return Streamed(number, streams.epoch_of(headers), hash_, sequence)
@@ -233,8 +233,8 @@ class Relay:
                 again = self._publisher.compare()
                 again += asyncio.run(self._publisher.doubted())
             self._connected = True
-            for one in [*again, identity(repository)]:
-                asyncio.run(self._publisher.publish(one))
+            for message in [*again, identity(repository)]:
+                asyncio.run(self._publisher.publish(message))
         except BrokerError:
             self.disconnect()
             return False

@@ -44,7 +44,7 @@ def streamed(number: int) -> Any:
 
 
 def ask(
-    folder: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, known: Tip | None, found: Tip
+    folder: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, known: Tip | None, reached: Tip
 ) -> tuple[list[Tip], list[tuple[Tip, object]]]:
     """Ask twice for a position; return both, and how the push log was read."""
     read: list[tuple[Tip, object]] = []
@@ -52,7 +52,7 @@ def ask(
     def first(_store: Path, tip: Tip, told: object, begin: float, out: dict[int, str]) -> Tip:
         assert (begin, out) == (3.0, {})
         read.append((tip, told))
-        return found
+        return reached
 
     monkeypatch.setattr(announcer, "_first", first)
     positions = Positions(folder)
@@ -61,10 +61,10 @@ def ask(
         positions.announce(ID, known)
     settings = SimpleNamespace(lease_seconds=3.0, terms=folder)
     made: Any = Announcer
-    one = made(settings, positions, broker, None, None, None, None)
+    relay = made(settings, positions, broker, None, None, None, None)
 
     async def twice() -> list[Tip]:
-        return [await one._position(ID, folder) for _ in range(2)]
+        return [await relay._position(ID, folder) for _ in range(2)]
 
     try:
         return asyncio.run(twice()), read
@@ -135,14 +135,14 @@ def test_an_event_is_of_the_push_that_was_published_and_not_of_another_of_its_nu
     served = SimpleNamespace(place=lambda _: "a", registry=lambda: registry)
     made: Any = Announcer
     said: list[str] = []
-    one = made(
+    relay = made(
         settings, positions, broker, shown, members, served, lambda event, **_: said.append(event)
     )
     shown.published(ID, 1, hash_)
     # The mirror shows the push that was published.
     shown.applied("hgweb1", ID, 1, hash_)
-    one.published(ID, 1, hash_)
-    asyncio.run(one._look(ID))
+    relay.published(ID, 1, hash_)
+    asyncio.run(relay._look(ID))
     positions.close()
     if is_published:
         assert [headers[messages.HASH] for headers in sent] == [hash_]
@@ -200,20 +200,20 @@ def test_pushes_after_a_loss_have_events_and_names_of_their_own(
     members = SimpleNamespace(live=lambda _: (), mirrors=())
     served = SimpleNamespace(place=lambda _: "a", registry=lambda: SimpleNamespace(repositories={}))
     made: Any = Announcer
-    one = made(settings, positions, broker, shown, members, served, lambda *_, **__: None)
+    relay = made(settings, positions, broker, shown, members, served, lambda *_, **__: None)
     if is_known:
         # A relay that was killed after the lift left this position.
         positions.announce(ID, Tip())
     shown.published(ID, len(after), hashes[-1])
-    one.published(ID, len(after), hashes[-1])
-    asyncio.run(one._look(ID))
+    relay.published(ID, len(after), hashes[-1])
+    asyncio.run(relay._look(ID))
     positions.close()
     first = after.index("b") + 1
     expected = range(first, len(after) + 1)
-    found = [events.decode(body) for body, _ in sent]
-    assert [one.number for one in found] == list(expected)
+    published = [events.decode(body) for body, _ in sent]
+    assert [event.number for event in published] == list(expected)
     assert [headers[messages.HASH] for _, headers in sent] == hashes[first:]
     # Receivers know the names of the lost pushes.
-    names = [one.id for one in found]
+    names = [event.id for event in published]
     last = len(lost)
     assert names == [f"{ID}.{n}.1.{hashes[n][:16]}" if n <= last else f"{ID}.{n}" for n in expected]

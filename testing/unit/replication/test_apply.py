@@ -18,7 +18,7 @@ class Repository:
     """A repository with heads; its changesets have the same phase."""
 
     def __init__(self, *heads: str, phase: bytes = b"public") -> None:
-        self.changelog = SimpleNamespace(heads=lambda: [bytes.fromhex(one) for one in heads])
+        self.changelog = SimpleNamespace(heads=lambda: [bytes.fromhex(head) for head in heads])
         self.phase = phase
 
     def __getitem__(self, _node: bytes) -> Any:

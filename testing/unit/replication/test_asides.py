@@ -35,7 +35,7 @@ def test_a_time_from_the_future_begins_anew() -> None:
 def test_a_folder_is_kept_for_its_days_and_one_more(days: int, names: list[str]) -> None:
     noted = {ONE: Aside("x", 1.0), OTHER: Aside("y", 10 * DAY_S)}
     due = asides.looked_at(noted, days, 14 * DAY_S + 1)
-    assert [name for name, one in due.items() if one.due] == names
+    assert [name for name, aside in due.items() if aside.due] == names
     assert asides.expired(due, days, 14 * DAY_S + 1) == []
     assert asides.expired(due, days, 15 * DAY_S) == []
     assert asides.looked_at(due, days, 14.5 * DAY_S) == due

@@ -34,7 +34,7 @@ def tip(number: int, hash_: str = "") -> Tip:
 
 
 @pytest.mark.parametrize(
-    ("there", "here", "found"),
+    ("there", "here", "expected"),
     [
         (held(0), Tip(), Standing.EQUAL),
         (held(0), tip(1), Standing.AHEAD),
@@ -50,8 +50,8 @@ def tip(number: int, hash_: str = "") -> Tip:
         (held(3, hash_=""), tip(5), Standing.AHEAD),
     ],
 )
-def test_a_log_is_compared_by_number_and_hash(there: Known, here: Tip, found: Standing) -> None:
-    assert standing(there, here, LOG.__getitem__) is found
+def test_a_log_is_compared_by_number_and_hash(there: Known, here: Tip, expected: Standing) -> None:
+    assert standing(there, here, LOG.__getitem__) is expected
 
 
 def compare(
@@ -60,8 +60,8 @@ def compare(
     paths: dict[str, str],
     purged: set[str] | None = None,
 ) -> list[str]:
-    found = beyond(backup, tips, paths, purged or set(), lambda _, number: LOG[number])
-    return sentences("hgweb1", found)
+    losses = beyond(backup, tips, paths, purged or set(), lambda _, number: LOG[number])
+    return sentences("hgweb1", losses)
 
 
 def test_a_mirror_with_no_more_than_the_backup_has_nothing_beyond_it() -> None:
@@ -113,22 +113,22 @@ def test_a_backup_of_a_release_before_names_no_identity() -> None:
 def test_losses_can_be_accepted_and_what_would_come_back_cannot() -> None:
     backup = [held(3), held(1, "moved", OTHER)]
     paths = {TOOL: "tool", OTHER: "team/moved"}
-    found = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number])
-    assert [one.path for one in found] == ["moved", "tool"]
-    assert [one.path for one in refused(found, lambda _: True)] == ["moved"]
-    assert refused(found, lambda loss: loss.last != 4) == found
+    losses = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number])
+    assert [loss.path for loss in losses] == ["moved", "tool"]
+    assert [loss.path for loss in refused(losses, lambda _: True)] == ["moved"]
+    assert refused(losses, lambda loss: loss.last != 4) == losses
 
 
 def test_a_deletion_after_the_backup_is_told_and_refuses_no_restore() -> None:
     backup = [held(1, "gone", OTHER)]
-    found = beyond(backup, {}, {TOOL: "tool"}, {OTHER}, lambda _, number: LOG[number])
-    assert refused([one for one in found if one.path == "gone"], lambda _: False) == []
-    told = sentences("hgweb1", [one for one in found if one.path == "gone"])
-    assert told == [f"hgweb1: gone {found[0].said}"]
-    assert "delete the folder after the restore" in found[0].said
+    losses = beyond(backup, {}, {TOOL: "tool"}, {OTHER}, lambda _, number: LOG[number])
+    assert refused([loss for loss in losses if loss.path == "gone"], lambda _: False) == []
+    told = sentences("hgweb1", [loss for loss in losses if loss.path == "gone"])
+    assert told == [f"hgweb1: gone {losses[0].said}"]
+    assert "delete the folder after the restore" in losses[0].said
     # Another repository was made at its path: the folder would be in its way.
-    found = beyond(backup, {}, {TOOL: "gone"}, {OTHER}, lambda _, number: LOG[number])
-    assert [one.said for one in refused(found, lambda _: True)] == [
+    losses = beyond(backup, {}, {TOOL: "gone"}, {OTHER}, lambda _, number: LOG[number])
+    assert [loss.said for loss in refused(losses, lambda _: True)] == [
         "was deleted after the backup, and would come back in another's place"
     ]
 
@@ -138,10 +138,10 @@ def test_a_rename_after_the_backup_refuses_a_restore_only_where_its_folder_canno
 ):
     def told(backup: list[Known], paths: dict[str, str], renamed: dict[str, str]) -> list[bool]:
         tips = {held.repository: tip(held.id) for held in backup}
-        found = beyond(backup, tips, paths, set(), lambda _, number: LOG[number], renamed)
-        renames = [one for one in found if one.loss is None]
-        assert refused(renames, lambda _: True) == [one for one in renames if not one.is_note]
-        return [one.is_note for one in renames]
+        losses = beyond(backup, tips, paths, set(), lambda _, number: LOG[number], renamed)
+        renames = [loss for loss in losses if loss.loss is None]
+        assert refused(renames, lambda _: True) == [loss for loss in renames if not loss.is_note]
+        return [loss.is_note for loss in renames]
 
     note = {"people/bob/x": "people/bob/y"}
     backup, paths = [held(3, "people/bob/x")], {TOOL: "people/bob/y"}
@@ -153,8 +153,8 @@ def test_a_rename_after_the_backup_refuses_a_restore_only_where_its_folder_canno
     assert told([*backup, there], {**paths, OTHER: "people/bob/z"}, note) == [False, False]
     assert told(backup, {**paths, OTHER: "people/bob/x"}, note) == [False]
     # Pushes since the backup are reported next to the rename.
-    found = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number], note)
-    assert [one.is_note for one in found] == [False, True]
+    losses = beyond(backup, {TOOL: tip(4)}, paths, set(), lambda _, number: LOG[number], note)
+    assert [loss.is_note for loss in losses] == [False, True]
 
 
 def test_the_command_reads_the_points_of_a_backup(
@@ -191,8 +191,8 @@ def test_the_command_reads_the_points_of_a_backup(
     points = tmp_path / "points"
 
     def told(hash_: str, *options: str) -> str:
-        one = {"where": "b", "path": "tool", "repository": IDENTITY, "id": 2, "hash": hash_}
-        points.write_text(f"{json.dumps(one)}\n")
+        point = {"where": "b", "path": "tool", "repository": IDENTITY, "id": 2, "hash": hash_}
+        points.write_text(f"{json.dumps(point)}\n")
         assert cli.main(["replication", "beyond", str(points), *options]) == 0
         return capsys.readouterr().out
 

@@ -62,10 +62,10 @@ def test_an_ended_connection_without_tls_is_no_matter_of_certificates() -> None:
 def test_settings_of_a_stream_that_differ_are_found() -> None:
     wanted = streams.expected(messages.PUSHES, 1)
     assert streams.differences(wanted, wanted) == {}
-    found = wanted.evolve(
+    changed = wanted.evolve(
         retention=RetentionPolicy.WORK_QUEUE, max_age=60.0, description="of an operator"
     )
-    differing = streams.differences(wanted, found)
+    differing = streams.differences(wanted, changed)
     assert sorted(differing) == ["max_age", "retention"]
     said = streams.unchangeable(messages.PUSHES, differing, "no")
     assert "stream hgfleet-pushes: " in said

@@ -77,10 +77,10 @@ def test_tokens_that_were_all_removed_by_hand_are_none_from_then_on(
     mirror = generation.read_beside(tokens)
     tokens.unlink()
     begin(dynamic)
-    found = generation.version(tokens.read_bytes())
-    assert not generation.decide(mirror, found).refused
+    version = generation.version(tokens.read_bytes())
+    assert not generation.decide(mirror, version).refused
     assert token_file.load(str(tokens)) == {}
-    assert f"tokens: generation {found.generation}\n" in capsys.readouterr().out
+    assert f"tokens: generation {version.generation}\n" in capsys.readouterr().out
 
 
 def test_a_registry_that_is_lost_begins_no_term(

@@ -64,8 +64,8 @@ def test_another_name_is_none(name: str) -> None:
 
 
 def test_a_line_comes_back_as_it_was_sent() -> None:
-    for one in (Document("registry", OLD, 0), Document(LINK, NEW, 2**40)):
-        assert parse_line(one.line()) == one
+    for document in (Document("registry", OLD, 0), Document(LINK, NEW, 2**40)):
+        assert parse_line(document.line()) == document
 
 
 @pytest.mark.parametrize(
@@ -98,21 +98,21 @@ def _link() -> Document:
 def test_readers_come_first_and_manifests_last() -> None:
     manifest, tokens = Document(MANIFEST, NEW, 1), Document("tokens", NEW, 1)
     registry, chain = Document("registry", NEW, 1), Document(CHAIN, NEW, 1)
-    found = plan({"registry": OLD}, [manifest, chain, tokens, _link(), registry])
-    assert found == Plan(registry, (), (tokens, _link(), chain, manifest))
+    planned = plan({"registry": OLD}, [manifest, chain, tokens, _link(), registry])
+    assert planned == Plan(registry, (), (tokens, _link(), chain, manifest))
 
 
 def test_a_manifest_goes_before_the_files_that_it_names() -> None:
-    found = plan({LINK: NEW, CHAIN: OLD, MANIFEST: OLD, "tokens": OLD}, [])
-    assert found.delete[-1] == LINK
-    assert set(found.delete) == {LINK, CHAIN, MANIFEST, "tokens"}
+    planned = plan({LINK: NEW, CHAIN: OLD, MANIFEST: OLD, "tokens": OLD}, [])
+    assert planned.delete[-1] == LINK
+    assert set(planned.delete) == {LINK, CHAIN, MANIFEST, "tokens"}
 
 
 def test_documents_of_the_release_before_are_deleted_and_never_fetched() -> None:
     former = Document("manifests/team/tool.manifest", OLD, 1)
     link = Document(f"pullbundles/team+tool/{NEW}.hg", NEW, 2**40)
     # The primary may be of either release.
-    assert [parse_line(one.line()) for one in (former, link)] == [former, link]
+    assert [parse_line(document.line()) for document in (former, link)] == [former, link]
     assert plan({former.name: OLD, link.name: NEW}, [former, link]) == Plan(
         None, (former.name, link.name), ()
     )

@@ -143,9 +143,9 @@ def test_an_event_of_a_huge_push_is_small() -> None:
 
 def test_an_event_is_read_as_it_was_written() -> None:
     content = events.body(record(7), "team/tool", is_public=False)
-    found = events.decode(content)
-    assert (found.path, found.repository, found.number) == ("team/tool", IDENTITY, 7)
-    assert (found.is_public, found.id, found.body) == (False, f"{IDENTITY}.7", content)
+    event = events.decode(content)
+    assert (event.path, event.repository, event.number) == ("team/tool", IDENTITY, 7)
+    assert (event.is_public, event.id, event.body) == (False, f"{IDENTITY}.7", content)
     again = events.body(record(7), "team/tool", is_public=False, is_again=True)
     assert json.loads(again) == json.loads(content) | {"again": True}
     assert events.decode(again).id == f"{IDENTITY}.7.1.{json.loads(again)['hash'][:16]}"
@@ -194,8 +194,8 @@ def test_positions_of_events_outlive_the_relay(tmp_path: Path) -> None:
 
 def test_a_question_names_a_bounded_number_of_repositories() -> None:
     asked = messages.Asked(tuple(f"{number:032x}" for number in range(1000)))
-    found = messages.decode_asked(asked.body())
-    assert found.repositories == asked.repositories[: messages.MOST_ASKED]
+    question = messages.decode_asked(asked.body())
+    assert question.repositories == asked.repositories[: messages.MOST_ASKED]
     for wrong in (b"{}", b'{"repositories": "x"}', b'{"repositories": [1]}', b"["):
         with pytest.raises(ValueError):  # noqa: PT011
             messages.decode_asked(wrong)

@@ -78,7 +78,7 @@ def test_a_client_goes_on_where_it_was() -> None:
     newest.add(8, None)
     newest.add(6, event(6))
     assert newest.end == 8
-    assert [one.number for one in newest.after(5)] == [6, 7]
+    assert [kept.number for kept in newest.after(5)] == [6, 7]
     assert list(newest.after(8)) == []
     assert newest.has(Last(STREAM, 8))
     assert newest.has(Last(STREAM, 4))
@@ -93,14 +93,14 @@ def test_old_events_are_dropped_and_a_client_learns_of_it() -> None:
     newest.restart(STREAM, 1)
     for number in (1, 2, 3, 4):
         newest.add(number, event(number))
-    assert [one.number for one in newest.after(0)] == [3, 4]
+    assert [kept.number for kept in newest.after(0)] == [3, 4]
     assert newest.has(Last(STREAM, 2))
     assert not newest.has(Last(STREAM, 1))
     large = Newest(most_bytes=100)
     large.restart(STREAM, 1)
     for number in (1, 2, 3):
         large.add(number, event(number, body=b"x" * 60))
-    assert [one.number for one in large.after(0)] == [3]
+    assert [kept.number for kept in large.after(0)] == [3]
 
 
 def test_the_number_of_clients_is_bounded() -> None:

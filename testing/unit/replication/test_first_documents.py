@@ -59,7 +59,7 @@ def test_a_hint_is_told_of_when_it_was_followed() -> None:
     mirror.first.hint(REGISTRY, Hint("boot", 1).body())
     mirror.first.hint(TOKENS, Hint("boot", 2).body())
     asyncio.run(mirror.until(lambda: len(mirror.told) == 2))
-    assert sorted(mirror.told, key=lambda one: one[0]) == [
+    assert sorted(mirror.told, key=lambda entry: entry[0]) == [
         ("registry", Hint("boot", 1)),
         ("tokens", Hint("boot", 2)),
     ]

@@ -15,32 +15,32 @@ def test_folders_in_their_places_need_no_step() -> None:
 
 
 def test_a_renamed_repository_is_moved_through_a_place_of_its_own() -> None:
-    one = Folder("a", A)
-    assert plan([one], {"b": A}, ()) == Plan(take_away=[one], put=[(one, "b")])
+    folder = Folder("a", A)
+    assert plan([folder], {"b": A}, ()) == Plan(take_away=[folder], put=[(folder, "b")])
 
 
 def test_two_repositories_can_exchange_their_paths() -> None:
-    one, other = Folder("a", A), Folder("b", B)
-    made = plan([one, other], {"a": B, "b": A}, ())
-    assert made == Plan(take_away=[one, other], put=[(one, "b"), (other, "a")])
+    first, other = Folder("a", A), Folder("b", B)
+    made = plan([first, other], {"a": B, "b": A}, ())
+    assert made == Plan(take_away=[first, other], put=[(first, "b"), (other, "a")])
 
 
 @pytest.mark.parametrize("name", [A, f"aside-{A}", "to-people+bob+a", f"gone-{A}"])
 def test_a_folder_that_was_taken_away_comes_to_its_place(name: str) -> None:
     """A killed run, a run of a release before, or the registry, which did not name it, moved it."""
-    one = Folder(f"{AWAY}/{name}", A)
-    assert plan([one], {"a": A}, ()) == Plan(put=[(one, "a")])
+    folder = Folder(f"{AWAY}/{name}", A)
+    assert plan([folder], {"a": A}, ()) == Plan(put=[(folder, "a")])
 
 
 def test_a_repository_that_was_deleted_is_deleted_wherever_it_is() -> None:
     for place in ("a", f"{AWAY}/{A}", f"{AWAY}/aside-{A}", f"{AWAY}/gone-{A}"):
-        one = Folder(place, A)
-        assert plan([one], {"a": B}, {A}) == Plan(delete=[one])
+        folder = Folder(place, A)
+        assert plan([folder], {"a": B}, {A}) == Plan(delete=[folder])
 
 
 def test_the_rest_of_a_deleted_folder_goes() -> None:
-    one = Folder(f"{AWAY}/gone-{A}")
-    assert plan([one], {}, ()) == Plan(delete=[one])
+    folder = Folder(f"{AWAY}/gone-{A}")
+    assert plan([folder], {}, ()) == Plan(delete=[folder])
 
 
 def test_a_repository_in_service_is_not_deleted_by_a_note() -> None:
@@ -48,8 +48,8 @@ def test_a_repository_in_service_is_not_deleted_by_a_note() -> None:
 
 
 def test_a_repository_that_the_registry_does_not_name_is_set_aside() -> None:
-    one = Folder("a", A)
-    assert plan([one], {}, {B}) == Plan(set_aside=[(one, f"aside-{A}")])
+    folder = Folder("a", A)
+    assert plan([folder], {}, {B}) == Plan(set_aside=[(folder, f"aside-{A}")])
     # There it stays.
     assert plan([Folder(f"{AWAY}/aside-{A}", A)], {}, {B}) == Plan()
 
@@ -69,23 +69,23 @@ def test_a_copy_is_set_aside_and_never_over_another_one() -> None:
 
 
 def test_an_empty_repository_without_identity_gets_that_of_its_entry() -> None:
-    one = Folder("a", is_empty=True)
-    assert plan([one], {"a": A}, ()) == Plan(give=[("a", A)])
+    folder = Folder("a", is_empty=True)
+    assert plan([folder], {"a": A}, ()) == Plan(give=[("a", A)])
 
 
 def test_content_of_unknown_origin_is_set_aside_where_it_is_in_the_way() -> None:
-    one = Folder("a")
+    folder = Folder("a")
     for wanted in ({"a": A}, {"a/below": A}):
-        assert plan([one], wanted, ()) == Plan(set_aside=[(one, "aside-unknown")])
+        assert plan([folder], wanted, ()) == Plan(set_aside=[(folder, "aside-unknown")])
     below = Folder("a/below")
     assert plan([below], {"a": A}, ()) == Plan(set_aside=[(below, "aside-unknown")])
-    assert plan([one], {"b": A}, ()) == Plan()
+    assert plan([folder], {"b": A}, ()) == Plan()
 
 
 def test_an_empty_folder_at_the_place_of_a_repository_that_is_elsewhere_leaves() -> None:
-    empty, one = Folder("b", is_empty=True), Folder("a", A)
-    assert plan([empty, one], {"b": A}, ()) == Plan(
-        take_away=[one], set_aside=[(empty, "aside-unknown")], put=[(one, "b")]
+    empty, folder = Folder("b", is_empty=True), Folder("a", A)
+    assert plan([empty, folder], {"b": A}, ()) == Plan(
+        take_away=[folder], set_aside=[(empty, "aside-unknown")], put=[(folder, "b")]
     )
 
 
@@ -98,28 +98,28 @@ FIRST, SECOND = "2026-11-21T00:00:01Z", "2026-11-21T00:00:02Z"
 
 
 def test_a_folder_follows_the_entry_of_a_release_before_by_its_time() -> None:
-    one, unlogged = Folder("a", A, created=FIRST), Folder("c", created=SECOND)
+    logged, unlogged = Folder("a", A, created=FIRST), Folder("c", created=SECOND)
     here = Folder("d", B, created=FIRST)
-    made = plan([one, unlogged], {"b": "", "d": ""}, (), {"b": FIRST, "d": SECOND})
-    assert made == Plan(take_away=[one, unlogged], put=[(one, "b"), (unlogged, "d")])
+    made = plan([logged, unlogged], {"b": "", "d": ""}, (), {"b": FIRST, "d": SECOND})
+    assert made == Plan(take_away=[logged, unlogged], put=[(logged, "b"), (unlogged, "d")])
     assert plan([here], {"d": ""}, (), {"d": FIRST}) == Plan()
     away = Folder(f"{AWAY}/left-{A}", A, created=FIRST)
     assert plan([away], {"b": ""}, (), {"b": FIRST}) == Plan(put=[(away, "b")])
 
 
 def test_a_folder_leaves_the_place_of_a_later_entry_of_a_release_before() -> None:
-    one = Folder("a", A, created=FIRST)
-    assert plan([one], {"a": ""}, (), {"a": SECOND}) == Plan(set_aside=[(one, f"aside-{A}")])
+    folder = Folder("a", A, created=FIRST)
+    assert plan([folder], {"a": ""}, (), {"a": SECOND}) == Plan(set_aside=[(folder, f"aside-{A}")])
     # The folder has followed no entry.
     assert plan([Folder("a", A)], {"a": ""}, (), {"a": SECOND}) == Plan()
 
 
 def test_entries_of_one_second_move_no_folder() -> None:
-    one = Folder("a", A, created=FIRST)
+    folder = Folder("a", A, created=FIRST)
     twins = {"b": FIRST, "c": FIRST}
     for nameless in (twins, {**twins, "a": SECOND}):
-        made = plan([one], dict.fromkeys(nameless, ""), (), nameless)
-        assert made == Plan(set_aside=[(one, f"aside-{A}")])
+        made = plan([folder], dict.fromkeys(nameless, ""), (), nameless)
+        assert made == Plan(set_aside=[(folder, f"aside-{A}")])
 
 
 def test_folders_leave_before_an_entry_of_a_release_before_takes_their_place() -> None:
@@ -137,20 +137,20 @@ def test_folders_of_one_second_leave_together_and_for_good() -> None:
     assert leaving(before, before) == {}
     assert leaving(before, {"b": FIRST, "c": SECOND}) == gone
     assert leaving(before, {**before, "d": FIRST}) == gone
-    one = Folder(f"{AWAY}/left-{A}", A, created=f"{FIRST}{SHARED}")
-    made = plan([one], {"b": ""}, (), {"b": FIRST})
-    assert made == Plan(set_aside=[(one, f"aside-{A}")])
+    folder = Folder(f"{AWAY}/left-{A}", A, created=f"{FIRST}{SHARED}")
+    made = plan([folder], {"b": ""}, (), {"b": FIRST})
+    assert made == Plan(set_aside=[(folder, f"aside-{A}")])
 
 
 def test_an_entry_with_an_identity_goes_before_one_without() -> None:
-    one = Folder("a", A, created=FIRST)
-    made = plan([one], {"b": A, "c": ""}, (), {"c": FIRST})
-    assert made == Plan(take_away=[one], put=[(one, "b")])
+    folder = Folder("a", A, created=FIRST)
+    made = plan([folder], {"b": A, "c": ""}, (), {"c": FIRST})
+    assert made == Plan(take_away=[folder], put=[(folder, "b")])
 
 
 def test_another_repository_at_the_place_of_a_new_one_is_set_aside() -> None:
-    one = Folder("a", A)
-    assert plan([one], {"a": B}, {C}) == Plan(set_aside=[(one, f"aside-{A}")])
+    folder = Folder("a", A)
+    assert plan([folder], {"a": B}, {C}) == Plan(set_aside=[(folder, f"aside-{A}")])
 
 
 def test_a_repository_of_a_release_before_gets_the_identity_of_its_push_log() -> None:
@@ -158,4 +158,4 @@ def test_a_repository_of_a_release_before_gets_the_identity_of_its_push_log() ->
     made = plan([here, elsewhere, Folder("c", C, is_logged=True)], {"a": A, "new/b": B}, {C})
     assert made.give == [("a", A), ("b", B)]
     assert made.put == [(elsewhere, "new/b")]
-    assert [one.place for one in made.delete] == ["c"]
+    assert [folder.place for folder in made.delete] == ["c"]

@@ -23,13 +23,13 @@ ONE, OTHER = "11" * 32, "22" * 32
 def test_a_push_is_given_up_by_identity_number_and_hash(tmp_path: Path) -> None:
     given_up.note(tmp_path, 2, [(ID, 7, ONE)])
     given_up.note(tmp_path, 3, [("8e" * 16, 1, "")])
-    found = given_up.load(tmp_path)
-    assert found.epoch == 3
-    assert found.has(ID, 7, ONE, 1, current=3)
-    assert found.has(ID, 7, "", 1, current=3)
-    assert found.has("8e" * 16, 1, OTHER, 1, current=3)
+    pushes = given_up.load(tmp_path)
+    assert pushes.epoch == 3
+    assert pushes.has(ID, 7, ONE, 1, current=3)
+    assert pushes.has(ID, 7, "", 1, current=3)
+    assert pushes.has("8e" * 16, 1, OTHER, 1, current=3)
     for identity, number, hash_ in ((ID, 7, OTHER), (ID, 6, ONE), ("9f" * 16, 7, ONE)):
-        assert not found.has(identity, number, hash_, 1, current=3)
+        assert not pushes.has(identity, number, hash_, 1, current=3)
 
 
 def test_a_term_of_the_release_before_gave_up_what_earlier_terms_have_beyond() -> None:
@@ -42,17 +42,17 @@ def test_a_term_of_the_release_before_gave_up_what_earlier_terms_have_beyond() -
 def test_a_lift_keeps_what_a_term_of_the_release_before_gave_up(tmp_path: Path) -> None:
     given_up.begin(tmp_path, 3, 2)
     given_up.note(tmp_path, 3, [("8e" * 16, 9, ONE)])
-    found = given_up.load(tmp_path)
-    assert (found.epoch, found.former) == (3, 2)
-    assert found.has(ID, 7, ONE, 1, current=3)
-    assert not found.has(ID, 7, ONE, 2, current=3)
+    pushes = given_up.load(tmp_path)
+    assert (pushes.epoch, pushes.former) == (3, 2)
+    assert pushes.has(ID, 7, ONE, 1, current=3)
+    assert not pushes.has(ID, 7, ONE, 2, current=3)
     # Further lifts of this release move nothing; a term that the release before begins does.
     given_up.begin(tmp_path, 4, 3)
     assert given_up.load(tmp_path).former == 2
     given_up.begin(tmp_path, 7, 6)
-    found = given_up.load(tmp_path)
-    assert found.has(ID, 7, ONE, 5, current=7)
-    assert not found.has(ID, 7, ONE, 6, current=7)
+    pushes = given_up.load(tmp_path)
+    assert pushes.has(ID, 7, ONE, 5, current=7)
+    assert not pushes.has(ID, 7, ONE, 6, current=7)
 
 
 def test_a_lift_before_any_promotion_gives_up_nothing_else(tmp_path: Path) -> None:
@@ -138,5 +138,5 @@ def test_a_push_that_the_log_has_is_not_given_up() -> None:
     assert asked == [(ID, 10)]
     assert given_up.beyond(tips, streamed, lambda *_: OTHER) == [(ID, 10, ONE)]
     unknown = [Known("the stream", "team/tool", ID, 10, "", 1)]
-    for found in (ONE, ""):
-        assert given_up.beyond(tips, unknown, lambda *_, found=found: found) == [(ID, 10, "")]
+    for hash_ in (ONE, ""):
+        assert given_up.beyond(tips, unknown, lambda *_, hash_=hash_: hash_) == [(ID, 10, "")]

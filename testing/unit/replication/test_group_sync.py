@@ -33,9 +33,9 @@ def test_a_sync_that_fails_once_is_an_error_of_all_whose_writes_it_was_to_cover(
         waiting = [asyncio.ensure_future(shared.wait()) for _ in range(3)]
         await asyncio.sleep(0)
         may_end.set()
-        assert [type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)] == [
-            HostError
-        ] * 3
+        assert [
+            type(result) for result in await asyncio.gather(*waiting, return_exceptions=True)
+        ] == [HostError] * 3
         await shared.wait()
         # A caller that is cancelled does not take the outcome with it.
         may_end.clear()

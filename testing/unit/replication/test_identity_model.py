@@ -136,9 +136,9 @@ class Identities(RuleBasedStateMachine):
         for path in primary.in_service():
             assert mirror.folders[path] == primary.folders[path]
         entries = primary.dynamic.repositories
-        for place, one in mirror.folders.items():
+        for place, repository in mirror.folders.items():
             assert not place.startswith(AWAY)
-            assert entries[place].identity == one.identity
+            assert entries[place].identity == repository.identity
         assert mirror.seen() == set(primary.seen(primary.host()))
         assert set(range(len(primary.stream))) <= mirror.acknowledged
 

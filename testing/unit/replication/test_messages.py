@@ -49,7 +49,7 @@ def test_a_message_without_a_field_is_refused(message: Any, decode: Callable[[by
             # It tells the two messages of a subject apart, or the release before has none.
             continue
         with pytest.raises(ValueError, match="expected"):
-            decode(json.dumps({key: one for key, one in whole.items() if key != name}).encode())
+            decode(json.dumps({key: value for key, value in whole.items() if key != name}).encode())
 
 
 def test_pushes_that_wait_are_named_and_other_names_are_passed_over() -> None:

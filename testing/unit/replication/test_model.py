@@ -180,7 +180,7 @@ class Replication(RuleBasedStateMachine):
         assert mirror.logs == self.primary.logs
         mirror.compare()
         assert mirror.scheduler.status(mirror.now) == (True, 0, {}, {}, frozenset(), 0)
-        assert {(stream.created, one) for one in stream.messages} <= mirror.acknowledged
+        assert {(stream.created, message) for message in stream.messages} <= mirror.acknowledged
         for number, log in self.primary.logs.items():
             known = [messages.named(kept[2]) for kept in stream.messages.values()]
             assert not log or (f"{number + 1:032x}", len(log), 1) in known

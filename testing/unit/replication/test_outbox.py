@@ -74,12 +74,12 @@ def test_the_last_record_is_found_behind_long_ones(tmp_path: Path) -> None:
         heads=Heads(digest="0" * 64),
     )
     (tmp_path / "pushlog").write_bytes(long.line() + b"\n")
-    (found,) = log_reader.last(tmp_path)
-    assert found == Entry(0, long.line(), long)
+    (entry,) = log_reader.last(tmp_path)
+    assert entry == Entry(0, long.line(), long)
     second = replace(long, id=2, previous=hash_of(long.line()))
     with (tmp_path / "pushlog").open("ab") as log:
         log.write(second.line() + b"\n")
-    assert log_reader.last(tmp_path) == [Entry(found.end, second.line(), second)]
+    assert log_reader.last(tmp_path) == [Entry(entry.end, second.line(), second)]
 
 
 # The published pushes.
@@ -149,9 +149,9 @@ def test_published_is_what_the_stream_has_by_number_epoch_and_hash(tmp_path: Pat
 
 def test_messages_beyond_the_last_one_of_a_stream_are_lost(tmp_path: Path) -> None:
     entries = write(tmp_path, 1)
-    found = [position(tmp_path, entries, sequence=number) for number in (0, 5, 6)]
-    assert outbox.lost(found, 5, is_new=False) == found[2:]
-    assert outbox.lost(found, 9, is_new=True) == found
+    positions = [position(tmp_path, entries, sequence=number) for number in (0, 5, 6)]
+    assert outbox.lost(positions, 5, is_new=False) == positions[2:]
+    assert outbox.lost(positions, 9, is_new=True) == positions
 
 
 def test_a_body_fits_into_a_message_of_the_broker(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_positions_of_the_release_before_are_taken_over_by_identity(tmp_path: Pa
     positions.save(replace(expected, sequence=9))
     positions.close()
     # Once: later positions stay.
-    assert [one.sequence for one in Positions(tmp_path)] == [9]
+    assert [kept.sequence for kept in Positions(tmp_path)] == [9]
 
 
 def test_the_hash_tells_a_push_of_the_same_number_apart() -> None:

@@ -35,12 +35,12 @@ def test_a_log_that_is_ahead_is_looked_at_where_that_of_the_primary_ends(tmp_pat
         lines += line + b"\n"
         hashes.append(hash_of(line))
     (store / log_file.NAME).write_bytes(lines)
-    found = places.find(tmp_path)
+    by_identity = places.find(tmp_path)
 
     def is_other(*listed: Listed) -> bool:
-        return places.against(tmp_path, found, listed)[ID].is_other
+        return places.against(tmp_path, by_identity, listed)[ID].is_other
 
-    assert found[ID].tip.id == 3
+    assert by_identity[ID].tip.id == 3
     # The primary lost push 3, or all of them; or it has another push 2 than this host.
     assert not is_other(Listed(ID, 2, hashes[2]))
     assert not is_other(Listed(ID))

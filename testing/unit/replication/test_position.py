@@ -30,29 +30,29 @@ def test_a_record_with_others_missing_before_it_is_a_gap() -> None:
 
 
 def test_another_record_with_the_number_of_the_last_diverges() -> None:
-    found, reason = step(TIP, replace(FIRST_PUSH, user="bob"))
-    assert found is Step.DIVERGED
+    outcome, reason = step(TIP, replace(FIRST_PUSH, user="bob"))
+    assert outcome is Step.DIVERGED
     assert "record 1 of the primary is" in reason
 
 
 def test_a_broken_chain_diverges() -> None:
-    found, reason = step(TIP, replace(SECOND, previous="ab" * 32))
-    assert found is Step.DIVERGED
+    outcome, reason = step(TIP, replace(SECOND, previous="ab" * 32))
+    assert outcome is Step.DIVERGED
     assert "continues abababababab" in reason
 
 
 def test_another_repository_diverges_also_if_its_number_is_seen() -> None:
     for record in (FIRST_PUSH, SECOND):
-        found, reason = step(TIP, replace(record, repository="ab" * 16))
-        assert found is Step.DIVERGED
+        outcome, reason = step(TIP, replace(record, repository="ab" * 16))
+        assert outcome is Step.DIVERGED
         assert "belongs to repository abab" in reason
 
 
 def test_a_push_of_a_former_primary_that_was_given_up_is_passed_over() -> None:
     tip = TIP._replace(epoch=2)
     for stale in (SECOND, replace(SECOND, id=7), replace(FIRST_PUSH, user="bob")):
-        found, reason = step(tip, stale)
-        assert found is Step.STALE
+        outcome, reason = step(tip, stale)
+        assert outcome is Step.STALE
         assert "epoch 1" in reason
         assert "epoch 2" in reason
 
@@ -60,8 +60,8 @@ def test_a_push_of_a_former_primary_that_was_given_up_is_passed_over() -> None:
 def test_a_mirror_with_more_pushes_of_a_former_primary_than_the_new_one_diverges() -> None:
     tip = Tip(3, "ab" * 32, IDENTITY, 300, 1)
     assert step(tip, SECOND) == (Step.SEEN, "")
-    found, reason = step(tip, replace(SECOND, epoch=2))
-    assert found is Step.DIVERGED
+    outcome, reason = step(tip, replace(SECOND, epoch=2))
+    assert outcome is Step.DIVERGED
     assert "pushes of a former primary" in reason
 
 

@@ -89,10 +89,10 @@ def test_the_option_is_read_or_refused() -> None:
 
 def test_what_is_parked_or_has_no_log_is_not_known_to_be_whole() -> None:
     paths = {TOOL: "team/new", OTHER: "team/other"}
-    found = incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, ())
-    assert found[TOOL] == ("team/new", "poison")
-    assert found[OTHER][0] == "team/other"
-    assert "is in the registry" in found[OTHER][1]
+    doubtful = incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, ())
+    assert doubtful[TOOL] == ("team/new", "poison")
+    assert doubtful[OTHER][0] == "team/other"
+    assert "is in the registry" in doubtful[OTHER][1]
     # A purged repository is deleted, and a repository that has its log is whole.
     assert incomplete([TOOL], paths, {TOOL: ("team/tool", "poison")}, {TOOL, OTHER}) == {}
     assert incomplete([TOOL, OTHER], paths, {}, ()) == {}
@@ -104,11 +104,11 @@ def test_what_is_parked_or_has_no_log_is_not_known_to_be_whole() -> None:
 
 def test_pushes_that_nobody_tells_of_any_more_are_lost() -> None:
     doubtful = {TOOL: ("team/tool", "poison"), OTHER: ("team/other", "")}
-    found = unknown(TIPS, doubtful, ())
-    assert [(loss.path, loss.first, loss.last) for loss in found] == [
+    lost = unknown(TIPS, doubtful, ())
+    assert [(loss.path, loss.first, loss.last) for loss in lost] == [
         ("team/tool", 7, 7),
         ("team/other", 1, 1),
     ]
     assert unknown(TIPS, doubtful, {TOOL, OTHER}) == []
-    assert "push 7 and later pushes may be lost; --accept-loss team/tool@7" in sentence(found[0])
-    assert refused(found, [parse_accepted("team/tool@7"), parse_accepted("team/other@1")]) == []
+    assert "push 7 and later pushes may be lost; --accept-loss team/tool@7" in sentence(lost[0])
+    assert refused(lost, [parse_accepted("team/tool@7"), parse_accepted("team/other@1")]) == []

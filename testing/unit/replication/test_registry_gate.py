@@ -57,14 +57,14 @@ def test_a_registry_covers_pushes_with_its_stamp(
 
 def test_a_stamp_changes_with_its_file(tmp_path: Path) -> None:
     file = tmp_path / "registry.json"
-    found = RegistryStamp(file)
-    assert found.read() == NONE
+    reader = RegistryStamp(file)
+    assert reader.read() == NONE
     (tmp_path / "new").write_bytes(b"new")
     (tmp_path / "new").rename(file)
-    assert found.read() == NEW
+    assert reader.read() == NEW
     file.unlink()
     file.mkdir()
-    assert found.read() == UNKNOWN
+    assert reader.read() == UNKNOWN
 
 
 class Asked:
@@ -87,31 +87,31 @@ def gate(tmp_path: Path, source: Asked) -> Gate:
 
 def test_the_source_is_asked_where_the_stamp_is_another_one(tmp_path: Path) -> None:
     source = Asked(OLD)
-    found = gate(tmp_path, source)
-    found.check("x", [OLD])
+    new_gate = gate(tmp_path, source)
+    new_gate.check("x", [OLD])
     assert source.count == 0
     # The mirror's registry is newer than the push.
-    found.check("x", [NEW])
-    found.check("x")
+    new_gate.check("x", [NEW])
+    new_gate.check("x")
     assert source.count == 2
     source.answer = NEW
-    found.check("x", [OLD])
-    found.check("declared")
+    new_gate.check("x", [OLD])
+    new_gate.check("declared")
     assert source.count == 2
     with pytest.raises(StaleReadersError, match="readers of repositories have changed") as raised:
-        found.check("x", [NEW])
+        new_gate.check("x", [NEW])
     assert classify(raised.value) is Kind.READERS
 
 
 def test_a_refused_registry_parks_what_waits_for_it_and_not_its_mirror(tmp_path: Path) -> None:
     """Readers that come after some seconds are waited for; these come with a new term."""
-    found = gate(tmp_path, Asked(NEW))
+    new_gate = gate(tmp_path, Asked(NEW))
     with files.open_folder(tmp_path) as folder:
         memory = Memory(Generation(1, 60), refused="it is older; this mirror keeps generation 1.60")
         generation.write(folder, "registry.json", memory)
     with pytest.raises(MissingError, match=r"this mirror refuses \(it is older") as raised:
-        found.check("x", [NEW])
+        new_gate.check("x", [NEW])
     assert classify(raised.value) in failures.MOST_TRIES
     # Pushes that the registry of this mirror covers go on.
-    found.check("declared")
-    found.check("x", [OLD])
+    new_gate.check("declared")
+    new_gate.check("x", [OLD])

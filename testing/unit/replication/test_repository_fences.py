@@ -178,9 +178,9 @@ def test_a_path_of_two_fences_names_none_of_them(
 
 
 def test_the_pusher_of_a_push_that_mirrors_do_not_get_reads_why_at_once() -> None:
-    found = visibility.answer((), (), ("hgweb1",), published=False, seconds=0, problem="but no")
-    assert visibility.is_final(found, settled=False, takes=True)
-    assert wake.sentence(6, found.to_json(), 2.0) == "push 6 recorded, but no"
+    answer = visibility.answer((), (), ("hgweb1",), published=False, seconds=0, problem="but no")
+    assert visibility.is_final(answer, settled=False, takes=True)
+    assert wake.sentence(6, answer.to_json(), 2.0) == "push 6 recorded, but no"
     # No answer of a relay prints control characters to a terminal.
     assert "\x1b" not in wake.sentence(6, {"problem": "\x1b[2J"}, 2.0)
 
@@ -218,8 +218,8 @@ def test_a_sync_that_fails_is_an_error_of_each_worker() -> None:
 
     async def story() -> None:
         shared = GroupSync(sync)
-        found = await asyncio.gather(shared.wait(), shared.wait(), return_exceptions=True)
-        assert [type(one) for one in found] == [HostError, HostError]
+        errors = await asyncio.gather(shared.wait(), shared.wait(), return_exceptions=True)
+        assert [type(error) for error in errors] == [HostError, HostError]
         await GroupSync(None).wait()
 
     asyncio.run(story())

@@ -106,9 +106,9 @@ def test_where_the_registry_names_no_identity_the_folder_does(host: Host) -> Non
     assert host.served.paths() == {C: "named", A: "file", B: "log"}
     # It gets an identity with its first push.
     assert host.served.path("") is None
-    assert [host.served.place(one) for one in (A, B, C)] == ["file", "log", "named"]
+    assert [host.served.place(identity) for identity in (A, B, C)] == ["file", "log", "named"]
     host.dynamic.write_text("{")
-    assert [host.served.place(one) for one in (A, B, C)] == ["file", "log", "named"]
+    assert [host.served.place(identity) for identity in (A, B, C)] == ["file", "log", "named"]
     assert len(host.said) == 1
     with pytest.raises(RegistryError):
         host.served.purged()
@@ -127,11 +127,11 @@ def test_the_entry_of_an_identity_is_not_that_of_its_former_path(host: Host) -> 
     host.entry("people/bob/x", B)
     assert host.served.entry(A, "people/bob/x") is None
     host.entry("people/bob/y", A)
-    found = host.served.entry(A, "people/bob/x")
-    assert found is not None
-    assert found.path == "people/bob/y"
+    entry = host.served.entry(A, "people/bob/x")
+    assert entry is not None
+    assert entry.path == "people/bob/y"
     # A host whose registry names none yet.
     host.entry("people/bob/z", "")
-    found = host.served.entry(C, "people/bob/z")
-    assert found is not None
-    assert found.path == "people/bob/z"
+    entry = host.served.entry(C, "people/bob/z")
+    assert entry is not None
+    assert entry.path == "people/bob/z"

@@ -72,7 +72,8 @@ class Upgrade(RuleBasedStateMachine):
         for change in (("create", 0, 1, reads[0]), ("push", 0, 0, ())):
             carry_out(self.world, change)
         self.folders: dict[str, OnMirror] = {
-            path: OnMirror(found, len(found.log)) for path, found in self.world.folders.items()
+            path: OnMirror(repository, len(repository.log))
+            for path, repository in self.world.folders.items()
         }
         if has_twin:
             carry_out(self.world, ("create", 0, 1, reads[1]))
@@ -135,15 +136,15 @@ class Upgrade(RuleBasedStateMachine):
     def leave(self, coming: bytes) -> Iterator[None]:
         """Have folders leave before the registry comes (`Follow.leave`)."""
         before = dict(self.followed or self.times())
-        before |= {path: one.created for path, one in self.folders.items() if one.created}
+        before |= {path: folder.created for path, folder in self.folders.items() if folder.created}
         entries = parts_of(coming).dynamic.repositories.items()
         times = {path: entry.created for path, entry in entries if not entry.identity}
-        before = {path: one for path, one in before.items() if not path.startswith(AWAY)}
+        before = {path: created for path, created in before.items() if not path.startswith(AWAY)}
         leaving = follow_plan.leaving(before, times) if times else {}
-        for place, one in self.folders.items():
-            if place.startswith(AWAY) and f"{one.created}{SHARED}" in leaving.values():
+        for place, folder in self.folders.items():
+            if place.startswith(AWAY) and f"{folder.created}{SHARED}" in leaving.values():
                 yield
-                one.created += SHARED
+                folder.created += SHARED
         for path, followed in leaving.items():
             if path in self.folders:
                 self.folders[path].created = followed
@@ -163,15 +164,15 @@ class Upgrade(RuleBasedStateMachine):
                 self.folders[path].created = self.followed.get(path, created)
         self.followed = {}
         wanted = {path: entry.identity for path, entry in entries.items()}
-        found = [
-            Folder(place, one.repository.identity, created=one.created)
-            for place, one in self.folders.items()
+        present = [
+            Folder(place, folder.repository.identity, created=folder.created)
+            for place, folder in self.folders.items()
         ]
-        plan = follow_plan.plan(found, wanted, self.dynamic().purged, times)
-        moves = [(one.place, f"{AWAY}/{GONE}{one.identity}") for one in plan.delete]
-        moves += [(one.place, f"{AWAY}/{name}") for one, name in plan.set_aside]
-        moves += [(one.place, f"{AWAY}/{one.key}") for one in plan.take_away]
-        moves += [(f"{AWAY}/{one.away or one.key}", path) for one, path in plan.put]
+        plan = follow_plan.plan(present, wanted, self.dynamic().purged, times)
+        moves = [(folder.place, f"{AWAY}/{GONE}{folder.identity}") for folder in plan.delete]
+        moves += [(folder.place, f"{AWAY}/{name}") for folder, name in plan.set_aside]
+        moves += [(folder.place, f"{AWAY}/{folder.key}") for folder in plan.take_away]
+        moves += [(f"{AWAY}/{folder.away or folder.key}", path) for folder, path in plan.put]
         for old, new in moves:
             yield
             assert new not in self.folders
@@ -187,21 +188,21 @@ class Upgrade(RuleBasedStateMachine):
         """Apply the pushes of repositories at their paths, if the registry is current."""
         if parts_of(self.registry).dynamic != parts_of(nameless(self.world.registry)).dynamic:
             return
-        for path, found in self.folders.items():
-            if self.world.folders.get(path) is found.repository:
-                found.pushes = len(found.repository.log)
+        for path, folder in self.folders.items():
+            if self.world.folders.get(path) is folder.repository:
+                folder.pushes = len(folder.repository.log)
         self.no_reader_sees_more_than_at_the_primary()
 
     def seen(self) -> Iterator[Seen]:
         """Yield each asker's pushes: an entry without identity shows the folder at its path."""
         for path, repository in parts_of(self.registry).registry.repositories.items():
-            found = self.folders.get(path)
-            if found is None or repository.identity not in ("", found.repository.identity):
+            folder = self.folders.get(path)
+            if folder is None or repository.identity not in ("", folder.repository.identity):
                 continue
             for asker, person in (("stranger", None), ("staff", STAFF)):
                 if may_read(repository, person):
-                    own = found.repository.identity
-                    yield from ((asker, path, own, number + 1) for number in range(found.pushes))
+                    own = folder.repository.identity
+                    yield from ((asker, path, own, number + 1) for number in range(folder.pushes))
 
     def no_reader_sees_more_than_at_the_primary(self) -> None:
         """Ask for everything as each of them."""

@@ -47,15 +47,15 @@ def test_equal_states_are_equal() -> None:
     ],
 )
 def test_a_difference_is_named(here: State, finding: Finding, text: str) -> None:
-    found, sentence = _judge(here)
-    assert found is finding
+    verdict, sentence = _judge(here)
+    assert verdict is finding
     assert text in sentence
 
 
 def test_the_order_of_a_state_makes_no_difference() -> None:
-    one = replace(STATE, heads=(NODE, OTHER), markers=("00", "ff"))
+    first = replace(STATE, heads=(NODE, OTHER), markers=("00", "ff"))
     other = replace(STATE, heads=(OTHER, NODE), markers=("ff", "00", "ff"))
-    assert one.digests() == other.digests()
+    assert first.digests() == other.digests()
 
 
 def test_a_state_comes_back_as_it_was_sent() -> None:

@@ -161,9 +161,9 @@ def test_a_pusher_reads_where_the_push_is_visible(
     complete: bool,
     expected: str,
 ) -> None:
-    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
-    assert visibility.is_final(found, settled=True, takes=True) is complete
-    assert wake.sentence(42, found.to_json(), 2.0) == f"push 42 recorded; {expected}"
+    answer = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert visibility.is_final(answer, settled=True, takes=True) is complete
+    assert wake.sentence(42, answer.to_json(), 2.0) == f"push 42 recorded; {expected}"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_a_relay_that_has_just_begun_waits_for_what_it_does_not_know_yet(
     settled: bool,
     unsettled: bool,
 ) -> None:
-    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
-    assert visibility.is_final(found, settled=True, takes=takes) is settled
-    assert visibility.is_final(found, settled=False, takes=takes) is unsettled
+    answer = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert visibility.is_final(answer, settled=True, takes=takes) is settled
+    assert visibility.is_final(answer, settled=False, takes=takes) is unsettled
 
 
 @pytest.mark.parametrize(
@@ -268,5 +268,5 @@ def test_a_hint_that_makes_no_sense_is_refused(body: bytes) -> None:
 def test_a_person_reads_where_a_revoked_token_is_refused(
     showing: tuple[str, ...], live: tuple[str, ...], published: bool, expected: str
 ) -> None:
-    found = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
-    assert wake.mirrors(found.to_json(), 2.0, wake.REFUSED) == expected
+    answer = visibility.answer(showing, live, MIRRORS, published=published, seconds=0.31)
+    assert wake.mirrors(answer.to_json(), 2.0, wake.REFUSED) == expected

@@ -33,22 +33,22 @@ class Paths:
 
 
 def worker_of(root: Path, repair: Any = None, paths: Paths | None = None) -> Worker:
-    found: Any = paths or Paths(a=A)
-    return Worker(root, found, None, repair)
+    known_paths: Any = paths or Paths(a=A)
+    return Worker(root, known_paths, None, repair)
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The repositories that were opened; nothing of Mercurial is loaded."""
-    found: list[Path] = []
+    places: list[Path] = []
 
     def open_repository(place: Path) -> Any:
-        found.append(place)
-        return SimpleNamespace(path=bytes(place / ".hg"), number=len(found))
+        places.append(place)
+        return SimpleNamespace(path=bytes(place / ".hg"), number=len(places))
 
     monkeypatch.setattr(work.apply, "open_repository", open_repository)
     monkeypatch.setattr(work.apply, "tip_of", lambda _repo: work.Tip())
-    return found
+    return places
 
 
 def repair(worker: Worker) -> work.Result:

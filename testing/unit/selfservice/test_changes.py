@@ -15,7 +15,7 @@ READING = {"help", "whoami", "keys", "repo list", "repo info", "token list"}
 
 
 def test_commands_that_change_something_are_marked() -> None:
-    assert {one.name for one in COMMANDS if not one.document} == READING
+    assert {command.name for command in COMMANDS if not command.document} == READING
     assert not GREETING.document
 
 

@@ -10,9 +10,9 @@ from hgfleet.selfservice.command import Call, understand
 
 
 def call(line: str) -> Call:
-    found = understand(line, commands.COMMANDS)
-    assert found is not None
-    return found
+    understood = understand(line, commands.COMMANDS)
+    assert understood is not None
+    return understood
 
 
 def test_options_may_be_anywhere_and_joined() -> None:
@@ -21,9 +21,9 @@ def test_options_may_be_anywhere_and_joined() -> None:
         "repo create --read=private --description='a b' people/bob/x",
         'repo create --description "a b" people/bob/x --read private',
     ):
-        found = call(line)
-        assert found.arguments == ("people/bob/x",)
-        assert found.options == {"--read": "private", "--description": "a b"}
+        understood = call(line)
+        assert understood.arguments == ("people/bob/x",)
+        assert understood.options == {"--read": "private", "--description": "a b"}
 
 
 def test_a_text_at_the_end_takes_all_words() -> None:

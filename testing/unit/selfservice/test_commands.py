@@ -19,9 +19,9 @@ from testing.unit.selfservice.selfservice_registry import BOB, MADE, NOBODY, STA
 
 
 def call(line: str) -> Call:
-    found = understand(line, commands.COMMANDS)
-    assert found is not None
-    return found
+    understood = understand(line, commands.COMMANDS)
+    assert understood is not None
+    return understood
 
 
 def test_help_names_every_command_and_each_has_its_own() -> None:
@@ -40,11 +40,11 @@ def test_help_names_every_command_and_each_has_its_own() -> None:
 def context(tmp_path: Path) -> Context:
     (tmp_path / "registry.json").write_text(dump_compiled(STATIC))
     (tmp_path / "dynamic").mkdir()
-    with dynamic_update.update(tmp_path / "dynamic/registry.json") as found:
-        found["people/bob/x"] = Entry("bob", "Mine", MADE, read=())
-        found["people/bob/old"] = Entry("bob", "Old", MADE, archived=MADE)
-        found["people/carol/y"] = Entry("carol", "Carol's", MADE)
-        found["people/carol/z"] = Entry("carol", "Carol's secret", MADE, read=())
+    with dynamic_update.update(tmp_path / "dynamic/registry.json") as dynamic:
+        dynamic["people/bob/x"] = Entry("bob", "Mine", MADE, read=())
+        dynamic["people/bob/old"] = Entry("bob", "Old", MADE, archived=MADE)
+        dynamic["people/carol/y"] = Entry("carol", "Carol's", MADE)
+        dynamic["people/carol/z"] = Entry("carol", "Carol's secret", MADE, read=())
     return Context(
         BOB,
         str(tmp_path / "registry.json"),
@@ -56,8 +56,8 @@ def context(tmp_path: Path) -> Context:
 
 
 def ask(context: Context, line: str) -> str:
-    found = call(line)
-    return found.command.run(context, found)
+    understood = call(line)
+    return understood.command.run(context, understood)
 
 
 def test_whoami_names_groups_permissions_and_the_used_quota(context: Context) -> None:

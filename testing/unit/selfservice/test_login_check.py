@@ -22,8 +22,8 @@ KEY = f"SHA256:{'k' * 43}"
 class Asked:
     """Answers a question about a person, and notes it."""
 
-    def __init__(self, found: PersonState) -> None:
-        self.found = found
+    def __init__(self, state: PersonState) -> None:
+        self.found = state
         self.asked: list[tuple[str, str]] = []
 
     def __call__(self, person: str, socket: str) -> PersonState:

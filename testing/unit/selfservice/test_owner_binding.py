@@ -56,9 +56,9 @@ class Site:
 
     @property
     def ids(self) -> dict[str, str]:
-        found = user_repositories.load(self.path)
-        ids = {path: entry.owner_id for path, entry in found.repositories.items()}
-        return ids | {old: note.owner_id for old, note in found.renamed.items()}
+        dynamic = user_repositories.load(self.path)
+        ids = {path: entry.owner_id for path, entry in dynamic.repositories.items()}
+        return ids | {old: note.owner_id for old, note in dynamic.renamed.items()}
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def enabled(person_id: str) -> PersonState:
 
 
 def test_entries_and_former_paths_are_bound_to_the_people_of_today(site: Site) -> None:
-    found = site.look(alice=enabled(TODAY), bob=PersonState("disabled", person_id=FORMER))
-    assert found == {
+    owners = site.look(alice=enabled(TODAY), bob=PersonState("disabled", person_id=FORMER))
+    assert owners == {
         "people/alice/x": TODAY,
         "people/bob/x": FORMER,
         "people/bob/y": FORMER,
@@ -80,7 +80,7 @@ def test_entries_and_former_paths_are_bound_to_the_people_of_today(site: Site) -
     }
     assert site.logged == ["event=owner-binding bound=3 notes=1"]
     site.asked.clear()
-    assert site.look() == found
+    assert site.look() == owners
     assert site.asked == [], "nothing is left to ask about"
 
 
@@ -98,8 +98,8 @@ def test_an_owner_who_is_not_surely_known_is_bound_later(site: Site, bob: Person
 
 
 def test_what_is_older_than_its_owner_is_left_to_the_operators(site: Site) -> None:
-    found = site.look(alice=enabled(TODAY), bob=enabled(LATER))
-    assert [path for path, owner_id in found.items() if not owner_id] == [
+    owners = site.look(alice=enabled(TODAY), bob=enabled(LATER))
+    assert [path for path, owner_id in owners.items() if not owner_id] == [
         "people/bob/x",
         "people/bob/y",
         "people/bob/old",
@@ -120,8 +120,8 @@ def test_one_change_of_the_file_binds_a_bounded_number(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner_binding, "MOST_AT_A_TIME", 2)
-    found = site.look(alice=enabled(TODAY), bob=enabled(FORMER))
-    assert "" not in found.values()
+    owners = site.look(alice=enabled(TODAY), bob=enabled(FORMER))
+    assert "" not in owners.values()
     assert site.logged == [
         "event=owner-binding bound=2 notes=1",
         "event=owner-binding bound=1 notes=0",

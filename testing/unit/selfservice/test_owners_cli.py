@@ -62,10 +62,10 @@ class Site:
 
     @property
     def ids(self) -> dict[str, str]:
-        found = user_repositories.load(self.file)
-        ids = {path: entry.owner_id for path, entry in found.repositories.items()}
-        ids |= {old: note.owner_id for old, note in found.renamed.items()}
-        return ids | {name: one.owner_id for name, one in token_file.load(self.tokens).items()}
+        dynamic = user_repositories.load(self.file)
+        ids = {path: entry.owner_id for path, entry in dynamic.repositories.items()}
+        ids |= {old: note.owner_id for old, note in dynamic.renamed.items()}
+        return ids | {name: token.owner_id for name, token in token_file.load(self.tokens).items()}
 
 
 @pytest.fixture

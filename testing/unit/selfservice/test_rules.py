@@ -107,10 +107,10 @@ TAKEN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("path", "principal", "found"), TAKEN.values(), ids=TAKEN)
-def test_a_taken_name_is_not_available(path: str, principal: Principal, found: Dynamic) -> None:
+@pytest.mark.parametrize(("path", "principal", "dynamic"), TAKEN.values(), ids=TAKEN)
+def test_a_taken_name_is_not_available(path: str, principal: Principal, dynamic: Dynamic) -> None:
     with pytest.raises(AccessDeniedError) as refused:
-        rules.check_creation(path, principal, STATIC, found)
+        rules.check_creation(path, principal, STATIC, dynamic)
     assert str(refused.value) == f"The name {path} is not available: choose another name."
 
 
@@ -132,14 +132,14 @@ def test_a_name_of_a_former_person_is_taken_and_the_refusal_has_the_way_out(
     archived: str | None,
 ) -> None:
     former = Entry("bob", "", MADE, archived=archived, owner_id=FORMER)
-    found = entries(people__bob__x=former, open__x=former)
+    dynamic = entries(people__bob__x=former, open__x=former)
     today = replace(BOB, person_id=TODAY)
     with pytest.raises(AccessDeniedError, match=NAMESAKE):
-        rules.check_creation("people/bob/x", today, STATIC, found)
+        rules.check_creation("people/bob/x", today, STATIC, dynamic)
     # Elsewhere it does not tell who has the name.
     with pytest.raises(AccessDeniedError, match="The name open/x is not available"):
-        rules.check_creation("open/x", today, STATIC, found)
-    rules.check_creation("people/bob/y", today, STATIC, found)
+        rules.check_creation("open/x", today, STATIC, dynamic)
+    rules.check_creation("people/bob/y", today, STATIC, dynamic)
 
 
 def test_a_path_that_leads_to_a_repository_of_a_former_person_is_taken() -> None:
@@ -278,6 +278,6 @@ def test_a_creation_checks_the_entries_of_its_owner_alone(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(user_repositories, "entry_of", counted)
     others = {f"people__p{number}__x": Entry(f"p{number}", "", MADE) for number in range(500)}
-    found = entries(people__bob__a=Entry("bob", "", MADE), **others)
-    rules.check_creation("people/bob/b", BOB, STATIC, found)
+    dynamic = entries(people__bob__a=Entry("bob", "", MADE), **others)
+    rules.check_creation("people/bob/b", BOB, STATIC, dynamic)
     assert made == ["people/bob/a"]

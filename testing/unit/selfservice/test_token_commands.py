@@ -41,9 +41,9 @@ def command(argv: list[str], person: str, path: str, now: datetime = NOW) -> str
 def made(path: str, *argv: str, person: str = "bob", now: datetime = NOW) -> tuple[str, str]:
     """Create a token; return its id and its secret."""
     said = command(["create", *argv], person, path, now)
-    found = re.match(r"(\S+)\n\nThis is token (\S+)\.", said)
-    assert found, said
-    return found[2], found[1]
+    match = re.match(r"(\S+)\n\nThis is token (\S+)\.", said)
+    assert match, said
+    return match[2], match[1]
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash(path: str) -> None:
@@ -165,10 +165,10 @@ def test_changes_are_seen_at_once(path: str) -> None:
     watched = Watched(path)
     assert watched.find(tokens.new_secret()) is None
     identity, secret = made(path)
-    found = watched.find(secret)
-    assert found is not None
-    assert found[0] == identity
-    assert found[1].owner == "bob"
+    token = watched.find(secret)
+    assert token is not None
+    assert token[0] == identity
+    assert token[1].owner == "bob"
     command(["revoke", identity], "bob", path, NOW)
     assert watched.find(secret) is None
 

@@ -48,13 +48,13 @@ def test_lost_tokens_are_the_valid_ones_of_the_person() -> None:
 
 
 def test_an_unknown_token_and_too_many_are_refused() -> None:
-    found = lost(THEN, {}, ALICE, NOW)
-    assert list(chosen(found, ["bbbbbbbb"], {}, ALICE)) == ["bbbbbbbb"]
+    lost_tokens = lost(THEN, {}, ALICE, NOW)
+    assert list(chosen(lost_tokens, ["bbbbbbbb"], {}, ALICE)) == ["bbbbbbbb"]
     with pytest.raises(UsageError, match="alice lost no such token: dddddddd"):
-        chosen(found, ["dddddddd"], {}, ALICE)
+        chosen(lost_tokens, ["dddddddd"], {}, ALICE)
     many = {f"{n}": token("alice") for n in range(tokens.MOST_TOKENS)}
     with pytest.raises(UsageError, match="would have 51 tokens"):
-        chosen(found, ["aaaaaaaa"], many, ALICE)
+        chosen(lost_tokens, ["aaaaaaaa"], many, ALICE)
 
 
 def test_a_token_comes_back_from_the_backup_of_a_time(

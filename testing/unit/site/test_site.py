@@ -138,8 +138,8 @@ def test_variables_of_the_cluster_do_not_reach_the_steps_of_other_tiers(
 
 
 def test_ssh_is_that_of_the_inventory_and_root_by_sudo() -> None:
-    one = replace(HG1, key="/keys/deploy", ssh_args="-o 'UserKnownHostsFile=/a b' -J bastion")
-    assert machine.connection(one) == [
+    host = replace(HG1, key="/keys/deploy", ssh_args="-o 'UserKnownHostsFile=/a b' -J bastion")
+    assert machine.connection(host) == [
         "--hosts=ssh://admin@192.0.2.40:2222",
         "--sudo",
         "--ssh-identity-file=/keys/deploy",
@@ -166,10 +166,10 @@ def test_facts_are_read_with_the_port_that_answers(tmp_path: Path) -> None:
         {"task": {"name": "Host answers"}, "hosts": {"hg2": {"failed": True, "msg": "away"}}},
         {"task": {"name": machine.PORT}, "hosts": {"hg1": {"msg": "22"}, "hg2": {"skipped": True}}},
     ]
-    found = machine.read("a warning\n" + json.dumps({"plays": [{"tasks": tasks}]}))
-    assert found == [replace(HG1, port="22"), replace(HG1, name="hg2")]
-    machine.save(found, tmp_path / "site/x.json")
-    assert machine.load(tmp_path / "site/x.json") == found
+    hosts = machine.read("a warning\n" + json.dumps({"plays": [{"tasks": tasks}]}))
+    assert hosts == [replace(HG1, port="22"), replace(HG1, name="hg2")]
+    machine.save(hosts, tmp_path / "site/x.json")
+    assert machine.load(tmp_path / "site/x.json") == hosts
     assert (tmp_path / "site/x.json").stat().st_mode & 0o077 == 0
     with pytest.raises(ValueError, match="substring"):
         machine.read("no JSON")
@@ -179,8 +179,8 @@ def test_clients_enter_at_each_proxy_under_the_public_name() -> None:
     assert machine.entrances([HG1, PROXY]) == [Entrance("192.0.2.30", 443, 80, "hg.example.org")]
     assert machine.entrances([HG1]) == [Entrance("hg.example.org", 443, 0, "hg.example.org")]
     unnamed = replace(PROXY, public_url="", https_port=8443, address="2001:db8::30")
-    (one,) = machine.entrances([unnamed])
-    assert (one.name, one.url) == ("2001:db8::30", "https://[2001:db8::30]:8443")
+    (entrance,) = machine.entrances([unnamed])
+    assert (entrance.name, entrance.url) == ("2001:db8::30", "https://[2001:db8::30]:8443")
     assert machine.entrances([replace(HG1, public_url="")]) == []
 
 
@@ -249,10 +249,10 @@ def reached(name: str, known: dict[str, ast.FunctionDef | ast.ClassDef]) -> Iter
     """Yield the names that a test uses in its file: fixtures, helpers, classes."""
     waiting, seen = [name], {name}
     while waiting:
-        one = waiting.pop()
-        yield one
-        words = {node.id for node in ast.walk(known[one]) if isinstance(node, ast.Name)}
-        words |= {node.arg for node in ast.walk(known[one]) if isinstance(node, ast.arg)}
+        function = waiting.pop()
+        yield function
+        words = {node.id for node in ast.walk(known[function]) if isinstance(node, ast.Name)}
+        words |= {node.arg for node in ast.walk(known[function]) if isinstance(node, ast.arg)}
         new = (words & set(known)) - seen
         seen |= new
         waiting += sorted(new)
@@ -272,14 +272,14 @@ def test_a_test_that_changes_a_host_is_marked(file: Path) -> None:
     lines = file.read_text().splitlines()
     wrong = []
     for name in (name for name in known if name.startswith("test_")):
-        marks = " ".join(ast.unparse(one) for one in known[name].decorator_list)
+        marks = " ".join(ast.unparse(decorator) for decorator in known[name].decorator_list)
         if any(f"pytest.mark.{marker}" in marks for marker in plugin.LEFT_OUT):
             continue
         used = [
-            "\n".join(lines[known[one].lineno - 1 : known[one].end_lineno])
-            for one in reached(name, known)
-            if one not in SAYS
+            "\n".join(lines[known[function].lineno - 1 : known[function].end_lineno])
+            for function in reached(name, known)
+            if function not in SAYS
         ]
-        found = [match[0] for source in used for match in WRITES.finditer(source)]
-        wrong += [f"{name}: {', '.join(found)}"] if found else []
+        writes = [match[0] for source in used for match in WRITES.finditer(source)]
+        wrong += [f"{name}: {', '.join(writes)}"] if writes else []
     assert wrong == [], "mark it @pytest.mark.changes: a run on a site passes it over"

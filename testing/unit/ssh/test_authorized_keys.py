@@ -69,8 +69,8 @@ class FakeDirectory:
         # A server gives an operational attribute only to those who ask for it by its name.
         asked = {name.lower() for name in attributes}
         return [
-            (dn, {name: given for name, given in found.items() if name.lower() in asked})
-            for dn, found in self.people
+            (dn, {name: given for name, given in values.items() if name.lower() in asked})
+            for dn, values in self.people
         ]
 
 

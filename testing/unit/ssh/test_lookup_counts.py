@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 def test_lookups_are_counted_by_their_reason(tmp_path: Path) -> None:
     for reason, seconds in (("ok", 0.003), ("ok", 0.004), ("unknown", 0.2), ("unavailable", 9.0)):
         assert lookup_counts.add(reason, seconds, str(tmp_path)) is None
-    found = Lookups(counters.parse((tmp_path / FILE).read_bytes()))
-    assert {reason: count for reason, count in found.by_reason.items() if count} == {
+    lookups = Lookups(counters.parse((tmp_path / FILE).read_bytes()))
+    assert {reason: count for reason, count in lookups.by_reason.items() if count} == {
         "ok": 2,
         "unknown": 1,
         "unavailable": 1,
     }
-    assert found.count == 4
-    assert found.seconds == 0.003 + 0.004 + 0.2 + 9.0
-    assert dict(found.buckets)[0.002] == 0
-    assert dict(found.buckets)[0.005] == 2
-    assert dict(found.buckets)[5.0] == 3
+    assert lookups.count == 4
+    assert lookups.seconds == 0.003 + 0.004 + 0.2 + 9.0
+    assert dict(lookups.buckets)[0.002] == 0
+    assert dict(lookups.buckets)[0.005] == 2
+    assert dict(lookups.buckets)[5.0] == 3
 
 
 def test_a_word_that_is_no_reason_is_a_defect_of_the_program() -> None:
@@ -35,10 +35,10 @@ def test_a_word_that_is_no_reason_is_a_defect_of_the_program() -> None:
 def test_the_manual_has_each_reason() -> None:
     manual = authorized_keys.__doc__ or ""
     named = [
-        one.strip()
+        reason.strip()
         for line in manual.splitlines()
         if line.startswith("| ") and not line.startswith(("| reason", "| ---"))
-        for one in line.split("|")[1].split(",")
+        for reason in line.split("|")[1].split(",")
     ]
     assert sorted(named) == sorted(REASONS)
 

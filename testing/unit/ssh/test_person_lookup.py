@@ -42,13 +42,13 @@ class Directory:
             return self.groups
         # A server gives an operational attribute only to those who ask for it by its name.
         return [
-            (dn, {k: v for k, v in found.items() if k in attributes}) for dn, found in self.people
+            (dn, {k: v for k, v in values.items() if k in attributes}) for dn, values in self.people
         ]
 
 
 def entry(**attributes: bytes) -> Entry:
-    found = {name: [value] for name, value in attributes.items()}
-    return ALICE, {"uid": [b"alice"], **found}
+    values = {name: [value] for name, value in attributes.items()}
+    return ALICE, {"uid": [b"alice"], **values}
 
 
 def group(name: str) -> Entry:
@@ -61,8 +61,8 @@ def find(*people: Entry, groups: list[Entry] | None = None) -> PersonState:
 
 
 def test_an_enabled_person_has_groups_and_keys() -> None:
-    found = entry(sshPublicKey=f"ssh-ed25519 {BLOB} laptop".encode(), sshPublicKeyId=KEY.encode())
-    assert find(found, groups=[group("a"), group("b"), group("no group")]) == PersonState(
+    person = entry(sshPublicKey=f"ssh-ed25519 {BLOB} laptop".encode(), sshPublicKeyId=KEY.encode())
+    assert find(person, groups=[group("a"), group("b"), group("no group")]) == PersonState(
         "enabled", frozenset({"a", "b"}), frozenset({KEY})
     )
 
@@ -176,8 +176,8 @@ def test_a_replica_that_is_behind_is_no_evidence_against_a_person(
 def test_only_enabled_is_kept() -> None:
     answers = [PersonState("disabled"), PersonState("missing"), PersonState("enabled")]
     kept = person_lookup.Kept(lambda _name: answers.pop(0), lambda: 0.0)
-    found = [kept.find("alice").state for _ in range(4)]
-    assert found == ["disabled", "missing", "enabled", "enabled"]
+    states = [kept.find("alice").state for _ in range(4)]
+    assert states == ["disabled", "missing", "enabled", "enabled"]
 
 
 def test_an_answer_is_kept_for_seconds_and_a_failure_is_not() -> None:

@@ -19,26 +19,26 @@ def sessions(*ends: tuple[str, str, float, str]) -> Sessions:
 
 
 def test_sessions_are_counted_by_decision_and_command() -> None:
-    found = sessions(
+    totals = sessions(
         ("serve", "hg", 0.2, ""),
         ("serve", "hg", 4000.0, ""),
         ("answer", "repo create", 0.4, ""),
         ("refuse", "none", 0.0, "usage"),
     )
-    assert {kind: count for kind, count in found.by_kind.items() if count} == {
+    assert {kind: count for kind, count in totals.by_kind.items() if count} == {
         ("serve", "hg"): 2,
         ("answer", "repo create"): 1,
         ("refuse", "none"): 1,
     }
-    assert {reason for reason, count in found.by_reason.items() if count} == {"usage"}
-    buckets, count, seconds = found.times["hg"]
+    assert {reason for reason, count in totals.by_reason.items() if count} == {"usage"}
+    buckets, count, seconds = totals.times["hg"]
     assert (dict(buckets)[0.25], dict(buckets)[1800.0], count, seconds) == (1, 1, 2, 4000.2)
-    assert found.times["self-service"][1:] == (1, 0.4)
+    assert totals.times["self-service"][1:] == (1, 0.4)
 
 
 def test_before_the_first_session_every_count_is_0() -> None:
-    found = Sessions({"x: y": 9, "because: z": 3})
-    assert not any((*found.by_kind.values(), *found.by_reason.values()))
+    totals = Sessions({"x: y": 9, "because: z": 3})
+    assert not any((*totals.by_kind.values(), *totals.by_reason.values()))
 
 
 def test_a_word_that_is_none_of_the_code_is_a_defect() -> None:
@@ -46,7 +46,7 @@ def test_a_word_that_is_none_of_the_code_is_a_defect() -> None:
 
 
 def test_each_command_of_the_self_service_has_its_count() -> None:
-    assert sorted(COMMANDS) == sorted(["login", *(one.name for one in commands.COMMANDS)])
+    assert sorted(COMMANDS) == sorted(["login", *(command.name for command in commands.COMMANDS)])
 
 
 def test_each_reason_of_a_refusal_has_its_count() -> None:

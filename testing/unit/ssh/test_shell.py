@@ -219,9 +219,9 @@ def test_the_log_says_how_much_a_session_sent(site: Site) -> None:
         site.hg("-R", str(path), "commit", "-qAm", name)
         cloned = site.hg("clone", "-q", "ssh://host/hgfleet", str(site.path / name))
         assert cloned.returncode == 0, cloned.stderr
-        found = re.search(r" bytes=(\d+) ", site.log[-1])
-        assert found, site.log[-1]
-        sizes[name] = int(found[1])
+        match = re.search(r" bytes=(\d+) ", site.log[-1])
+        assert match, site.log[-1]
+        sizes[name] = int(match[1])
     assert sizes["small"] < 20_000
     assert 300_000 < sizes["large"] < 400_000
 
@@ -254,11 +254,11 @@ def test_another_repository_at_the_path_is_not_served(site: Site) -> None:
     dynamic.write_text(
         json.dumps({"format": 1, "repositories": {}, "identities": {"hgfleet": own}})
     )
-    for found in (other, "", own):
-        (place / identity.FILE).write_text(identity.text(found) if found else "")
-        cloned = site.hg("clone", "-q", "ssh://host/hgfleet", str(site.path / f"clone{found}"))
+    for text in (other, "", own):
+        (place / identity.FILE).write_text(identity.text(text) if text else "")
+        cloned = site.hg("clone", "-q", "ssh://host/hgfleet", str(site.path / f"clone{text}"))
         served = site.ssh("hg -R hgfleet serve --stdio")
-        if found == own:
+        if text == own:
             assert (cloned.returncode, served.returncode) == (0, 0), cloned.stderr
             continue
         assert cloned.returncode == 255

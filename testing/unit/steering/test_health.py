@@ -40,10 +40,12 @@ def test_a_state_survives_being_written() -> None:
 
 
 def test_findings_survive_being_written() -> None:
-    found = Findings({"https://x/y": "404", "https://x/ä": "a\nb"}, {"https://x/z", "https://x/y"})
+    findings = Findings(
+        {"https://x/y": "404", "https://x/ä": "a\nb"}, {"https://x/z", "https://x/y"}
+    )
     # An object that is dead is not advertised, read or not.
     said = Findings({"https://x/y": "404", "https://x/ä": "a b"}, frozenset({"https://x/z"}))
-    assert health.parse_findings(health.dump_findings(found)) == said
+    assert health.parse_findings(health.dump_findings(findings)) == said
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 1000])

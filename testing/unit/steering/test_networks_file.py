@@ -55,8 +55,8 @@ def test_the_file_answers_as_the_table_in_memory(file: Path) -> None:
     assert table is not None
     built = networks_file.build(config)
     assert built.region("192.0.2.0") == "us"
-    assert {one: table.region(one) for one in ADDRESSES} == {
-        one: built.region(one) for one in ADDRESSES
+    assert {address: table.region(address) for address in ADDRESSES} == {
+        address: built.region(address) for address in ADDRESSES
     }
 
 

@@ -21,8 +21,8 @@ ALL = [line(e, kind) for kind in ("stream", "zstd", "gzip") for e in (EU, US, CD
 
 def names(lines: list[Line]) -> list[str]:
     return [
-        one.url.removeprefix("https://").replace(".example", "").replace("/bundles", "")
-        for one in lines
+        entry.url.removeprefix("https://").replace(".example", "").replace("/bundles", "")
+        for entry in lines
     ]
 
 
@@ -42,9 +42,9 @@ def test_a_far_client_gets_a_small_bundle_from_the_cdn_first(region: str | None)
 
 
 def test_without_regions_the_order_of_the_manifest_stands_but_for_gzip() -> None:
-    one = Endpoint("one", "https://one.example")
-    lines = [line(one, kind) for kind in ("gzip", "zstd", "stream")]
-    assert names(steer(lines, [one])) == ["one/zstd", "one/stream", "one/gzip"]
+    endpoint = Endpoint("one", "https://one.example")
+    lines = [line(endpoint, kind) for kind in ("gzip", "zstd", "stream")]
+    assert names(steer(lines, [endpoint])) == ["one/zstd", "one/stream", "one/gzip"]
 
 
 def test_nobody_is_sent_to_what_does_not_answer() -> None:
@@ -76,7 +76,7 @@ def test_copies_stand_beside_what_they_are_copies_of_once_they_were_read() -> No
     assert steer(manifest, endpoints) == manifest
     read = {f"{edge.url}/a/z", f"{near.url}/a/z"}
     told = steer(manifest, endpoints, region="us", read=read)
-    assert [one.text for one in told] == [
+    assert [entry.text for entry in told] == [
         f"{url}/a/z D=1".encode() for url in (near.url, US.url, edge.url, EU.url)
     ]
     # A store that is gone takes none of its copies with it.

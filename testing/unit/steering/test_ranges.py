@@ -43,8 +43,8 @@ AZURE = {
 def test_networks_of_a_mapped_region_are_taken(
     provider: str, data: object, region: str, expected: list[str]
 ) -> None:
-    found, _ = ranges.read(provider, data, {region: "ours"})
-    assert [(str(net), name) for net, name in found] == [(net, "ours") for net in expected]
+    networks, _ = ranges.read(provider, data, {region: "ours"})
+    assert [(str(net), name) for net, name in networks] == [(net, "ours") for net in expected]
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def test_new_objects_leave_room_for_those_that_are_due() -> None:
     for number in range(2 * selection.NEW):
         known.add(entry(f"new{number}"))
     batch = known.batch(1 + selection.ROUNDS, is_up=True)
-    assert len([one for one in batch if not one.asked]) == selection.NEW
-    assert len([one for one in batch if one.asked]) == selection.DUE
+    assert len([item for item in batch if not item.asked]) == selection.NEW
+    assert len([item for item in batch if item.asked]) == selection.DUE
 
 
 def test_urgent_objects_are_read_first_and_then_those_that_wait_longest() -> None:
@@ -141,15 +141,15 @@ def test_urgent_objects_are_read_first_and_then_those_that_wait_longest() -> Non
         state.failed = 5 if name == "f" else 0
     known.add(entry("u", 5), is_urgent=True)
     order = []
-    while (found := known.next_to_read(5)) is not None:
-        order.append(found.entry.url)
-        found.compared, found.is_urgent = 5, False
-        known.judge(found)
+    while (due := known.next_to_read(5)) is not None:
+        order.append(due.entry.url)
+        due.compared, due.is_urgent = 5, False
+        known.judge(due)
     assert order == ["l", "o", "s"]
     # An object that failed in this round is read in the next round.
-    found = known.next_to_read(6)
-    assert found is not None
-    assert found.entry.url == "f"
+    due = known.next_to_read(6)
+    assert due is not None
+    assert due.entry.url == "f"
 
 
 def test_the_order_of_reading_stays_small_and_right_through_many_changes() -> None:
@@ -157,20 +157,20 @@ def test_the_order_of_reading_stays_small_and_right_through_many_changes() -> No
     for number in range(2, 300):
         state = known.next_to_read(number)
         assert state is not None
-        assert state.compared == min(one.compared for one in known if one.is_readable)
+        assert state.compared == min(item.compared for item in known if item.is_readable)
         state.compared = number
         known.judge(state)
-        flipped = next(one for one in known if one.entry.url == f"u{number % 20}")
+        flipped = next(item for item in known if item.entry.url == f"u{number % 20}")
         flipped.headers = "" if flipped.headers else GONE
         known.judge(flipped)
         if number % 7 == 0:
             again = known.add(flipped.entry)
             known.answered(again, number)
             known.judge(again)
-        if not any(one.is_readable for one in known):
+        if not any(item.is_readable for item in known):
             break
     assert len(known._to_read) <= 2 * len(known) + selection.REQUESTS
-    assert known.dead.keys() == {one.entry.url for one in known if one.headers}
+    assert known.dead.keys() == {item.entry.url for item in known if item.headers}
 
 
 def test_findings_change_their_version_and_nothing_else_does() -> None:

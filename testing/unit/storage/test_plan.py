@@ -11,13 +11,13 @@ GB = 1000**3
 def test_the_largest_begins_first() -> None:
     sizes = {"b": 5, "a": 5, "large": 9, "small": 1}
     ordered = plan.order(Candidate(path, DUE, size, 1) for path, size in sizes.items())
-    assert [one.path for one in ordered] == ["large", "a", "b", "small"]
+    assert [candidate.path for candidate in ordered] == ["large", "a", "b", "small"]
 
 
 def test_a_full_disk_is_said_with_what_is_missing() -> None:
-    one = Candidate("team/x", DUE, 4 * GB, 100)
-    assert Ledger().shortage(one, Disk(100 * GB, 7 * GB + 1)) is None
-    said = Ledger().shortage(one, Disk(100 * GB, 6 * GB))
+    candidate = Candidate("team/x", DUE, 4 * GB, 100)
+    assert Ledger().shortage(candidate, Disk(100 * GB, 7 * GB + 1)) is None
+    said = Ledger().shortage(candidate, Disk(100 * GB, 6 * GB))
     assert said == (
         "the new store needs up to 5,000 MB and 6,000 MB are free (2,000 MB are kept free): "
         "1,000 MB are missing"
@@ -34,8 +34,8 @@ def test_what_others_will_take_counts() -> None:
 
 
 def test_inodes_count_where_the_file_system_has_them() -> None:
-    one = Candidate("team/x", DUE, 1, 5000)
-    assert Ledger().shortage(one, Disk(100 * GB, 50 * GB, 10_000, 9_000)) is None
+    candidate = Candidate("team/x", DUE, 1, 5000)
+    assert Ledger().shortage(candidate, Disk(100 * GB, 50 * GB, 10_000, 9_000)) is None
     assert "5,000 files, and 5,500 inodes" in (
-        Ledger().shortage(one, Disk(100 * GB, 50 * GB, 10_000, 5_500)) or ""
+        Ledger().shortage(candidate, Disk(100 * GB, 50 * GB, 10_000, 5_500)) or ""
     )

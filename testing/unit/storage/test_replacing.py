@@ -25,10 +25,10 @@ def folder(place: Path, named: str = "") -> Path:
 
 
 def is_exchanged(old: Path, new: Path) -> bool:
-    found = (old / "of").read_text(), (new / "of").read_text()
-    assert found in (("new", "old"), ("old", "new"))
+    contents = (old / "of").read_text(), (new / "of").read_text()
+    assert contents in (("new", "old"), ("old", "new"))
     assert not (old / ".hg/store/lock").is_symlink()
-    return found[0] == "new"
+    return contents[0] == "new"
 
 
 @pytest.mark.parametrize("named", [A, ""])

@@ -41,5 +41,5 @@ def test_the_gate_leaves_out_tests_with_the_mark(
         text=True,
         check=False,
     )
-    found = [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
-    assert found == expected, done.stdout + done.stderr
+    collected = [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+    assert collected == expected, done.stdout + done.stderr

@@ -53,8 +53,8 @@ def test_the_factor_of_the_run_counts_else_the_process_measures_once(
     assert Pace().factor == 2.5
     assert not measured
     monkeypatch.setenv(pace.VARIABLE, "nonsense")
-    found = Pace()
-    assert (found.factor, found.factor, len(measured)) == (3.0, 3.0, 1)
+    own_pace = Pace()
+    assert (own_pace.factor, own_pace.factor, len(measured)) == (3.0, 3.0, 1)
 
 
 def test_a_deadline_is_longer_on_a_slow_machine(

@@ -77,7 +77,7 @@ def test_a_command_that_fails_says_what_the_real_hg_says(
     program: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     ours, real = (
-        run(one, "log", folder=tmp_path, env=environment) for one in (program, prefork.HG)
+        run(command, "log", folder=tmp_path, env=environment) for command in (program, prefork.HG)
     )
     assert ours == real
     assert ours[0] == 255
@@ -89,8 +89,8 @@ def test_another_encoding_starts_the_real_hg(
     other = {**environment, "HGENCODING": "latin-1"}
     template = "{'ä'|utf8}\n"
     ours, real = (
-        run(one, "log", "-r", "null", "-T", template, folder=tmp_path, env=other)
-        for one in (program, prefork.HG)
+        run(command, "log", "-r", "null", "-T", template, folder=tmp_path, env=other)
+        for command in (program, prefork.HG)
     )
     assert ours == real
 
@@ -138,9 +138,9 @@ def test_python_ends_as_it_does_without_a_server(
         server.python(code, ["word"], environment),
         *(
             subprocess.run(
-                [one, "-c", code, "word"], env=environment, capture_output=True, check=False
+                [interpreter, "-c", code, "word"], env=environment, capture_output=True, check=False
             )
-            for one in (server.interpreter, sys.executable)
+            for interpreter in (server.interpreter, sys.executable)
         ),
     )
     assert ours.returncode == client.returncode == real.returncode

@@ -70,10 +70,10 @@ CARRIED = {
 
 
 def chosen(*changed: str) -> dict[str, set[str]]:
-    found = select(changed, SOURCES, NAMES, CARRIED)
+    selection = select(changed, SOURCES, NAMES, CARRIED)
     return {
         tier: {name.rpartition("/")[2] for name in names}
-        for tier, names in found.chosen.items()
+        for tier, names in selection.chosen.items()
         if names and tier != "lint"
     }
 
@@ -184,8 +184,8 @@ def test_a_change_chooses_what_can_tell_of_it(file: str, expected: dict[str, set
 
 def test_a_removed_module_chooses_what_still_imports_it() -> None:
     sources = {name: text for name, text in SOURCES.items() if name != "hgfleet/web/wire.py"}
-    found = select(["hgfleet/web/wire.py"], sources, sources, CARRIED)
-    assert "testing/unit/test_wire.py" in found.chosen["unit"]
+    selection = select(["hgfleet/web/wire.py"], sources, sources, CARRIED)
+    assert "testing/unit/test_wire.py" in selection.chosen["unit"]
 
 
 def test_what_is_left_out_is_said_with_its_reason() -> None:

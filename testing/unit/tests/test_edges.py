@@ -85,12 +85,12 @@ def chosen(file: str, tier: str) -> set[str]:
 
 
 def listed(words: str) -> set[str]:
-    found = set()
+    names = set()
     for word in words.split():
         paths = list((ROOT / INTEGRATION).glob(word))
         assert paths, f"{word} is in the table, and no test"
-        found |= {str(p.relative_to(ROOT / INTEGRATION)) for p in paths if p.name[:5] in STORY}
-    return found
+        names |= {str(p.relative_to(ROOT / INTEGRATION)) for p in paths if p.name[:5] in STORY}
+    return names
 
 
 STORY: Final = ("test_", "test-")
@@ -114,11 +114,11 @@ def test_the_table_has_every_extension() -> None:
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_an_extension_chooses_every_test_that_loads_it(extension: str) -> None:
-    found = chosen(f"hgext/{extension}.py", "integration")
+    tests = chosen(f"hgext/{extension}.py", "integration")
     own = {f"test-{extension}.t"} & {path.name for path in TESTS_OF_INTEGRATION}
     loads = stories_with(rf"hgext/{extension}\.py")
-    assert listed(LOADED_BY[extension]) | own | loads | EVERY_EXTENSION <= found
-    assert len(found) < len(TESTS_OF_INTEGRATION) // 2
+    assert listed(LOADED_BY[extension]) | own | loads | EVERY_EXTENSION <= tests
+    assert len(tests) < len(TESTS_OF_INTEGRATION) // 2
 
 
 TESTS_OF_INTEGRATION: Final = [
@@ -145,10 +145,12 @@ def test_a_role_chooses_its_scenarios_the_goldens_and_tests_that_read_it(role: s
     file, tests = OF_ROLE[role]
     names, sources, graph = checkout()
     changed = [f"ansible/roles/{role}/{file}"]
-    found = select(changed, sources, names, worktree.carried_roles(), graph).chosen
-    assert set(found["roles"]) == CARRIERS[role]
-    assert found["goldens"] == goldens.INVENTORIES
-    assert tests <= {n.rpartition("/")[2] for tier in ("unit", "integration") for n in found[tier]}
+    selected = select(changed, sources, names, worktree.carried_roles(), graph).chosen
+    assert set(selected["roles"]) == CARRIERS[role]
+    assert selected["goldens"] == goldens.INVENTORIES
+    assert tests <= {
+        n.rpartition("/")[2] for tier in ("unit", "integration") for n in selected[tier]
+    }
 
 
 def test_a_script_of_stories_chooses_them_and_nothing_else() -> None:

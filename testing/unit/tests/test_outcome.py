@@ -272,8 +272,8 @@ def test_a_test_that_many_hosts_skip_is_one_line() -> None:
     reason = "it changes the host"
     names = [f"test_web::test_drain[{host}]" for host in ("hg1", "hgweb1")]
     skipped = [(name, reason) for name in [*names, "test_ssh::test_key[hg1]"]]
-    one = Outcome("site", "host-hg1", passed=1, skipped=skipped)
-    text, _ = summary([one], {"site": 1.0})
+    outcome = Outcome("site", "host-hg1", passed=1, skipped=skipped)
+    text, _ = summary([outcome], {"site": 1.0})
     assert text.partition("Skipped:\n")[2].splitlines()[:2] == [
         f"  site: test_web::test_drain, 2 times: {reason}",
         f"  site: test_ssh::test_key[hg1]: {reason}",

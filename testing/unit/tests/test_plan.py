@@ -10,23 +10,23 @@ SCENARIOS = ["base", "directory", "release", "ssh", "web"]
 
 
 def test_the_gate_runs_the_scenarios_that_changed() -> None:
-    found = plan.gate(SCENARIOS, {"web": "its files changed"})
-    assert found.tiers == ["lint", "unit", "goldens", "integration", "roles", "e2e", "faults"]
-    assert found.only == {"roles": ["web"]}
-    assert found.done == {"roles": ["base", "directory", "release", "ssh"]}
-    assert found.is_gate
+    sitting = plan.gate(SCENARIOS, {"web": "its files changed"})
+    assert sitting.tiers == ["lint", "unit", "goldens", "integration", "roles", "e2e", "faults"]
+    assert sitting.only == {"roles": ["web"]}
+    assert sitting.done == {"roles": ["base", "directory", "release", "ssh"]}
+    assert sitting.is_gate
 
 
 def test_a_gate_without_a_changed_scenario_has_no_roles() -> None:
-    found = plan.gate(SCENARIOS, {})
-    assert "roles" not in found.tiers
-    assert found.done == {"roles": SCENARIOS}
+    sitting = plan.gate(SCENARIOS, {})
+    assert "roles" not in sitting.tiers
+    assert sitting.done == {"roles": SCENARIOS}
 
 
 def test_without_a_record_all_scenarios_run() -> None:
-    found = plan.gate(SCENARIOS, dict.fromkeys(SCENARIOS, "no run of it is recorded"))
-    assert found.only == {"roles": SCENARIOS}
-    assert found.done == {}
+    sitting = plan.gate(SCENARIOS, dict.fromkeys(SCENARIOS, "no run of it is recorded"))
+    assert sitting.only == {"roles": SCENARIOS}
+    assert sitting.done == {}
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def test_without_a_record_all_scenarios_run() -> None:
 def test_the_host_of_release_is_made_where_several_begin_from_it(
     changed: list[str], with_release: bool
 ) -> None:
-    found = plan.gate(SCENARIOS, dict.fromkeys(changed, "changed"))
-    assert ("release" in found.only["roles"]) is with_release
+    sitting = plan.gate(SCENARIOS, dict.fromkeys(changed, "changed"))
+    assert ("release" in sitting.only["roles"]) is with_release
     if with_release:
-        assert found.why["roles:release"] == "the hosts of 3 other scenarios begin as its host"
+        assert sitting.why["roles:release"] == "the hosts of 3 other scenarios begin as its host"
 
 
 def test_a_sitting_runs_what_has_not_passed_on_this_tree() -> None:
     left = ["roles", "rolls"]
     steps = {"roles": ["base", "web"], "bench": ["pull"], "rolls": []}
-    found = plan.whole(plan.WHOLE, left, steps, SCENARIOS)
-    assert found.chosen == (("roles", ""), ("rolls", ""))
-    assert found.done == {"roles": ["base", "web"]}
-    assert not found.is_gate
+    sitting = plan.whole(plan.WHOLE, left, steps, SCENARIOS)
+    assert sitting.chosen == (("roles", ""), ("rolls", ""))
+    assert sitting.done == {"roles": ["base", "web"]}
+    assert not sitting.is_gate
     assert plan.whole(["rolls"], left, steps, SCENARIOS).tiers == ["rolls"]
     assert plan.whole(["lint"], left, steps, SCENARIOS).tiers == []
 
@@ -70,8 +70,8 @@ def test_a_sitting_runs_what_has_not_passed_on_this_tree() -> None:
 def test_a_sitting_makes_the_host_again_from_which_several_begin(
     passed: list[str], done: list[str]
 ) -> None:
-    found = plan.whole(["roles"], ["roles"], {"roles": passed}, SCENARIOS)
-    assert found.done == {"roles": done}
+    sitting = plan.whole(["roles"], ["roles"], {"roles": passed}, SCENARIOS)
+    assert sitting.done == {"roles": done}
 
 
 def test_the_whole_is_every_tier_that_needs_no_site() -> None:

@@ -38,8 +38,8 @@ def proc(folder: Path, switch: str, groups: str, mounts: str) -> Path:
 def test_the_root_of_version_1_gets_a_group_with_shares(tmp_path: Path, mounted: Path) -> None:
     groups = "9:name=systemd:/\n2:cpuacct:/\n1:cpu:/\n0::/\n"
     mounts = VERSION_1.format(at=mounted) + VERSION_2.format(at=tmp_path / "unified")
-    found = find(proc(tmp_path, "1\n", groups, mounts))
-    assert found == Group(mounted / processors.NAME, "cpu.shares")
+    group = find(proc(tmp_path, "1\n", groups, mounts))
+    assert group == Group(mounted / processors.NAME, "cpu.shares")
 
 
 @pytest.mark.parametrize(("controllers", "gets"), [("cpu memory", True), ("memory", False)])
@@ -47,8 +47,8 @@ def test_the_root_of_version_2_gets_a_group_where_groups_have_weights(
     tmp_path: Path, mounted: Path, controllers: str, gets: bool
 ) -> None:
     (mounted / "cgroup.subtree_control").write_text(f"{controllers}\n")
-    found = find(proc(tmp_path, "1\n", "0::/\n", VERSION_2.format(at=mounted)))
-    assert found == (Group(mounted / processors.NAME, "cpu.weight") if gets else None)
+    group = find(proc(tmp_path, "1\n", "0::/\n", VERSION_2.format(at=mounted)))
+    assert group == (Group(mounted / processors.NAME, "cpu.weight") if gets else None)
 
 
 @pytest.mark.parametrize(

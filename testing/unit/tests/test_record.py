@@ -89,8 +89,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tasks.write_text("")
 
     def files() -> list[str]:
-        found = [path for path in tmp_path.rglob("*.yml") if path.is_file()]
-        return sorted(str(path.relative_to(tmp_path)) for path in found)
+        paths = [path for path in tmp_path.rglob("*.yml") if path.is_file()]
+        return sorted(str(path.relative_to(tmp_path)) for path in paths)
 
     carried = {name: frozenset({name}) for name in ("ssh", "web")}
     content_of = record.content_of
@@ -140,10 +140,10 @@ def test_a_new_file_of_a_role_is_a_change(checkout: Path) -> None:
 
 
 def test_a_scenario_whose_files_changed_while_it_ran_is_not_recorded(checkout: Path) -> None:
-    found = scenarios(checkout)
+    records = scenarios(checkout)
     (checkout / "ansible/roles/ssh/tasks.yml").write_text("changed")
-    found.passed("ssh")
-    found.passed("web")
+    records.passed("ssh")
+    records.passed("web")
     (checkout / "ansible/roles/ssh/tasks.yml").write_text("")
     assert set(scenarios(checkout).to_run()) == {"ssh"}
 
@@ -160,9 +160,9 @@ def test_a_scenario_that_passed_again_leaves_the_record_as_it_is(checkout: Path)
 def test_every_scenario_of_this_checkout_has_files() -> None:
     carried = worktree.carried_roles()
     names = [name for name in worktree.files() if name.startswith("ansible/")]
-    found = selection.scenario_inputs(worktree.sources(names), names, carried)
-    assert set(found) == set(carried)
-    assert all("ansible/site.yml" in files for files in found.values())
+    inputs = selection.scenario_inputs(worktree.sources(names), names, carried)
+    assert set(inputs) == set(carried)
+    assert all("ansible/site.yml" in files for files in inputs.values())
 
 
 # Sittings.
@@ -247,8 +247,8 @@ def test_the_record_of_the_whole_has_all_sittings(
     monkeypatch.setattr(attestation, "tree_of", lambda: TREE)
     monkeypatch.setattr(plan, "WHOLE", ("lint", "unit"))
     monkeypatch.delenv(attestation.KEY_VARIABLE, raising=False)
-    found = sittings.Sittings(TREE, tmp_path / "whole", lambda: TREE)
-    found.tier_ended("lint", GOOD, 3.0)
+    first_sitting = sittings.Sittings(TREE, tmp_path / "whole", lambda: TREE)
+    first_sitting.tier_ended("lint", GOOD, 3.0)
     unit = [Outcome("unit", "pytest", passed=5, repeated=[Failure("x", "E   late")])]
     again(tmp_path / "whole").tier_ended("unit", unit, 4.0)
     said = sittings.record_whole(again(tmp_path / "whole"))

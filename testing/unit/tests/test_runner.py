@@ -149,7 +149,7 @@ BACKUP = ["restic", "rclone", "openssh-server", "curl"]
 
 
 @pytest.mark.parametrize(
-    ("tier", "only", "found", "installed"),
+    ("tier", "only", "program", "installed"),
     [
         ("integration", None, None, ["nats-server", *BACKUP, "vagrant"]),
         ("integration", ["testing/integration/replication/test_x.py"], None, ["nats-server"]),
@@ -165,11 +165,11 @@ def test_programs_are_installed_for_the_tests_that_start_them(
     monkeypatch: pytest.MonkeyPatch,
     tier: str,
     only: list[str] | None,
-    found: str | None,
+    program: str | None,
     installed: list[str],
 ) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(tiers.shutil, "which", lambda _name, **_path: found)
+    monkeypatch.setattr(tiers.shutil, "which", lambda _name, **_path: program)
     monkeypatch.setattr(
         tiers.bootstrap, "ensure_debian_packages", lambda names, _reason: asked.append(names)
     )

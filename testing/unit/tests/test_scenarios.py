@@ -117,8 +117,8 @@ def test_a_variable_that_is_made_of_another_belongs_to_the_file_of_both() -> Non
     sources[VARIABLES + "base.yml"] = "host_line: '{{ made }}'\n"
     sources["ansible/roles/mercurial/tasks/main.yml"] = "line: '{{ host_line }}'"
     inputs = scenario_inputs(sources, sources, CARRIED)
-    found = {scenario for scenario, own in inputs.items() if VARIABLES + "web.yml" in own}
-    assert found == {"web", "proxy", "mercurial"}
+    names = {scenario for scenario, own in inputs.items() if VARIABLES + "web.yml" in own}
+    assert names == {"web", "proxy", "mercurial"}
 
 
 # This checkout.

@@ -52,7 +52,7 @@ def test_the_folder_is_named_to_programs_and_gone_afterwards(
         assert made.stat().st_mode & 0o777 == 0o700
         (made / "file").touch()
 
-    assert [one.name for one in tmp_path.iterdir()] == ["hg0"]
+    assert [path.name for path in tmp_path.iterdir()] == ["hg0"]
 
 
 def test_a_folder_that_a_person_has_chosen_is_taken(

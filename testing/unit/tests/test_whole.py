@@ -36,9 +36,9 @@ class Site:
     def ran(self) -> list[str]:
         """Return the steps that ran since the last call."""
         file = self.folder / "ran"
-        found = sorted(file.read_text().split()) if file.exists() else []
+        names = sorted(file.read_text().split()) if file.exists() else []
         file.unlink(missing_ok=True)
-        return found
+        return names
 
     def breaks(self, name: str) -> Path:
         file = self.folder / f"fail-{name}"
@@ -133,12 +133,12 @@ def test_the_gate_runs_what_is_not_recorded_and_attests_the_tree(
     assert cli.main([]) == 0
     assert site.ran() == ["e2e-service", "lint-ruff", "roles-base"]
     assert "they passed before with these files:\n  roles: web\n" in capsys.readouterr().out
-    found = attestation.parse(attestation.path_of(TREE).read_text())
-    assert (found.tiers["roles"].passed, found.tiers["roles"].recorded) == (1, 1)
+    attested = attestation.parse(attestation.path_of(TREE).read_text())
+    assert (attested.tiers["roles"].passed, attested.tiers["roles"].recorded) == (1, 1)
     assert cli.main([]) == 0
     assert site.ran() == ["e2e-service", "lint-ruff"]
-    found = attestation.parse(attestation.path_of(TREE).read_text())
-    assert (found.tiers["roles"].passed, found.tiers["roles"].recorded) == (0, 2)
+    attested = attestation.parse(attestation.path_of(TREE).read_text())
+    assert (attested.tiers["roles"].passed, attested.tiers["roles"].recorded) == (0, 2)
     assert not (site.folder / "tested/whole.json").exists()
 
 

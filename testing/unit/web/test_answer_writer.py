@@ -33,12 +33,12 @@ def channel() -> Any:
 
 def received(channel: Any) -> list[tuple[bytes, int, bytes]]:
     """Return all frames that were sent."""
-    found = []
+    parts = []
     while True:
         try:
-            found.append(frames.receive(channel))
+            parts.append(frames.receive(channel))
         except frames.ClosedError:
-            return found
+            return parts
 
 
 def test_an_answer_is_its_head_its_bytes_and_its_end(channel: Any) -> None:

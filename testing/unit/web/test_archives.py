@@ -34,35 +34,35 @@ from hgfleet.web.engine.archives import (
 )
 @pytest.mark.parametrize("kind", ["zip", "tgz"])
 def test_a_path_that_leads_out_of_a_folder_is_in_no_archive(path: bytes, kind: str) -> None:
-    found = problem([b"fine", path], kind)
-    assert found is not None
-    assert "unsafe" in found
+    sentence = problem([b"fine", path], kind)
+    assert sentence is not None
+    assert "unsafe" in sentence
 
 
 def test_a_zip_has_only_names_in_utf_8_and_the_refusal_names_the_other_format() -> None:
     names = [b"fine", "größe".encode(), "größe".encode("latin-1")]
-    found = problem(names, "zip")
-    assert found is not None
-    assert "tar.gz" in found
+    sentence = problem(names, "zip")
+    assert sentence is not None
+    assert "tar.gz" in sentence
     assert problem(names, "tgz") is None
     assert problem(names[:2], "zip") is None
 
 
 def test_a_shown_path_is_short_and_printable() -> None:
-    found = problem([b"/" + b"\xff\x1b[31m" * 1000], "tgz")
-    assert found is not None
-    assert found.isascii()
-    assert found.isprintable()
-    assert len(found) < 300
+    sentence = problem([b"/" + b"\xff\x1b[31m" * 1000], "tgz")
+    assert sentence is not None
+    assert sentence.isascii()
+    assert sentence.isprintable()
+    assert len(sentence) < 300
 
 
 def test_a_zip_holds_no_name_that_is_too_long_and_the_refusal_names_the_other_format() -> None:
     longest = b"x" * (ZIP_NAME - 100)
     assert problem([longest], "zip", 100) is None
-    found = problem([longest + b"y"], "zip", 100)
-    assert found is not None
-    assert "tar.gz" in found
-    assert len(found) < 300
+    sentence = problem([longest + b"y"], "zip", 100)
+    assert sentence is not None
+    assert "tar.gz" in sentence
+    assert len(sentence) < 300
     assert problem([longest + b"y"], "tgz", 100) is None
 
 
@@ -89,10 +89,10 @@ def test_a_time_becomes_the_nearest_one_that_a_format_holds(
 
 
 def test_a_removed_file_is_named_and_so_is_the_way_out() -> None:
-    found = censored(b"folder/secret\n.txt")
-    assert "'folder/secret" in found
-    assert "a folder without that file" in found
-    assert found.isprintable()
+    sentence = censored(b"folder/secret\n.txt")
+    assert "'folder/secret" in sentence
+    assert "a folder without that file" in sentence
+    assert sentence.isprintable()
 
 
 @pytest.mark.parametrize(

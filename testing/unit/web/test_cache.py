@@ -15,9 +15,9 @@ def answer(body: bytes, status: int = 200) -> Answer:
 def test_an_answer_comes_back_under_its_key_only() -> None:
     cache = AnswerCache(capacity=100_000, largest=50_000)
     assert cache.put(("a", 1), answer(b"one"))
-    found = cache.get(("a", 1))
-    assert found is not None
-    assert found.parts == (b"one",)
+    kept = cache.get(("a", 1))
+    assert kept is not None
+    assert kept.parts == (b"one",)
     assert cache.get(("a", 2)) is None
 
 
@@ -31,8 +31,8 @@ def test_only_successes_below_the_limit_are_stored() -> None:
 
 
 def test_the_bytes_stay_below_the_capacity_and_the_least_recently_used_goes_first() -> None:
-    one = bytes_of("a", answer(b"x" * 100))
-    cache = AnswerCache(capacity=3 * one, largest=50_000)
+    size = bytes_of("a", answer(b"x" * 100))
+    cache = AnswerCache(capacity=3 * size, largest=50_000)
     for name in "abc":
         cache.put(name, answer(b"x" * 100))
     assert cache.get("a") is not None
@@ -86,8 +86,8 @@ def test_a_key_larger_than_the_largest_answer_is_not_stored() -> None:
 
 
 def test_many_threads_leave_the_count_right() -> None:
-    one = bytes_of(1, answer(b"x" * 10))
-    cache = AnswerCache(capacity=50 * one, largest=50_000)
+    size = bytes_of(1, answer(b"x" * 10))
+    cache = AnswerCache(capacity=50 * size, largest=50_000)
 
     def work(seed: int) -> None:
         for number in range(500):
@@ -100,5 +100,5 @@ def test_many_threads_leave_the_count_right() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert cache.size == len(cache) * one
+    assert cache.size == len(cache) * size
     assert cache.size <= cache.capacity

@@ -31,7 +31,7 @@ def repository(path: str, read: model.Read = "public") -> Repository:
 def registry(*entries: Repository) -> Registry:
     namespaces = {"a": Namespace("a"), "a/b": Namespace("a/b")}
     return Registry(
-        {one.path: one for one in sorted(entries, key=lambda one: one.path)}, namespaces
+        {entry.path: entry for entry in sorted(entries, key=lambda entry: entry.path)}, namespaces
     )
 
 
@@ -45,7 +45,7 @@ OTHER = Principal("bob", frozenset({"others"}))
 
 
 def paths(catalogue: Catalogue, folder: str = "", principal: Principal | None = None) -> list[str]:
-    return [one.repository.path for one in catalogue.listed(folder, principal)]
+    return [entry.repository.path for entry in catalogue.listed(folder, principal)]
 
 
 def test_the_longest_declared_namespace_counts() -> None:
@@ -108,8 +108,8 @@ def test_a_page_is_a_slice_and_others_do_not_exist() -> None:
     listed = Catalogue(SMALL).listed("")
     pages = [page_of(listed, 2, number) for number in (0, 1, 2, 3, 4)]
     assert (pages[0], pages[4]) == (None, None)
-    found = [one.repository.path for page in pages[1:4] if page for one in page.entries]
-    assert found == paths(Catalogue(SMALL))
+    shown = [entry.repository.path for page in pages[1:4] if page for entry in page.entries]
+    assert shown == paths(Catalogue(SMALL))
     empty = page_of([], 2, 1)
     assert empty is not None
     assert (empty.count, empty.total) == (1, 0)

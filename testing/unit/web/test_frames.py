@@ -87,8 +87,8 @@ def test_a_head_of_another_form_is_refused(payload: bytes) -> None:
 
 
 def test_a_head_has_status_and_headers() -> None:
-    found = frames.head(b'{"status": "200 Script output follows", "headers": [["A", "b"]]}')
-    assert found == ("200 Script output follows", [("A", "b")])
+    head = frames.head(b'{"status": "200 Script output follows", "headers": [["A", "b"]]}')
+    assert head == ("200 Script output follows", [("A", "b")])
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_one_unreadable_repository_is_told_and_takes_no_server_out() -> None:
 
 def test_a_worker_that_can_read_none_fails_also_while_it_drains() -> None:
     for is_draining in (False, True):
-        found = health.Found(2, ("open/one", "open/two"))
-        status, document = health.assess(found, is_draining=is_draining)
+        seen = health.Found(2, ("open/one", "open/two"))
+        status, document = health.assess(seen, is_draining=is_draining)
         assert status == 503
         assert document["problem"] == "no repository can be read"
 
@@ -117,24 +117,24 @@ def test_a_look_reads_few_of_many_repositories_and_each_in_its_turn() -> None:
 
     readability = health.Readability(is_readable)
     looks = len(MANY.repositories) // health.SAMPLE
-    found = [readability.look(MANY) for _ in range(looks)]
-    assert found[0] == (10_000, ())
-    assert found[-1] == (10_000, ("open/9999",))
+    answers = [readability.look(MANY) for _ in range(looks)]
+    assert answers[0] == (10_000, ())
+    assert answers[-1] == (10_000, ("open/9999",))
     assert len(asked) == len(set(asked)) == 10_000
 
 
 def test_a_disk_that_is_gone_shows_at_once() -> None:
     readability = health.Readability(lambda _: False)
-    found = readability.look(MANY)
-    assert health.assess(found, is_draining=False).status == 503
+    seen = readability.look(MANY)
+    assert health.assess(seen, is_draining=False).status == 503
 
 
 NOW = 1_000_000.0
 
 
 def state(**changed: object) -> bytes:
-    found = {"role": "mirror", "caught_up": True, "lease_until": NOW + 5, "waiting": 0}
-    return json.dumps({**found, **changed}).encode()
+    values = {"role": "mirror", "caught_up": True, "lease_until": NOW + 5, "waiting": 0}
+    return json.dumps({**values, **changed}).encode()
 
 
 def test_a_mirror_that_has_caught_up_and_a_lease_is_healthy() -> None:
@@ -143,7 +143,7 @@ def test_a_mirror_that_has_caught_up_and_a_lease_is_healthy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("content", "problem"),
     [
         (None, "replication has written no state"),
         (b"", "the state of replication cannot be read"),
@@ -169,8 +169,8 @@ def test_a_mirror_that_has_caught_up_and_a_lease_is_healthy() -> None:
         (state(lease_until=NOW + 3600), "the lease of this mirror ends in the far future"),
     ],
 )
-def test_a_mirror_that_may_be_behind_takes_no_clients(found: bytes | None, problem: str) -> None:
-    assert health.mirror_problem(found, now=NOW) == problem
+def test_a_mirror_that_may_be_behind_takes_no_clients(content: bytes | None, problem: str) -> None:
+    assert health.mirror_problem(content, now=NOW) == problem
     status, document = health.assess(ALL, is_draining=True, mirror_problem=problem)
     assert status == 503
     assert document["problem"] == problem

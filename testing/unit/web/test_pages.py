@@ -29,12 +29,12 @@ SSH = "ssh://hg@hg.example.org"
 def rows(folder: str, changed: dict[str, int]) -> list[pages.Row]:
     return [
         pages.Row(
-            one.repository.path,
-            one.repository.description,
-            one.namespace,
-            changed.get(one.repository.path),
+            entry.repository.path,
+            entry.repository.description,
+            entry.namespace,
+            changed.get(entry.repository.path),
         )
-        for one in Catalogue(REGISTRY).listed(folder)
+        for entry in Catalogue(REGISTRY).listed(folder)
     ]
 
 

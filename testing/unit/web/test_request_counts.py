@@ -54,19 +54,19 @@ def test_requests_are_counted_by_kind_status_time_and_cache() -> None:
     ):
         for name, amount in counts(entry, status, size, seconds).items():
             total[name] = total.get(name, 0) + amount
-    found = Requests(total)
-    assert {kind: count for kind, count in found.counts.items() if count} == {
+    requests = Requests(total)
+    assert {kind: count for kind, count in requests.counts.items() if count} == {
         ("page", "2xx"): 2,
         ("wire", "5xx"): 1,
         ("other", "4xx"): 1,
         ("changesets", "2xx"): 1,
     }
-    assert found.cache == {"hit": 1, "miss": 1}
-    assert {reason for reason, count in found.refused.items() if count} == {"limit"}
-    buckets, count, seconds = found.times["page"]
+    assert requests.cache == {"hit": 1, "miss": 1}
+    assert {reason for reason, count in requests.refused.items() if count} == {"limit"}
+    buckets, count, seconds = requests.times["page"]
     assert (dict(buckets)[0.001], dict(buckets)[0.25], count, seconds) == (1, 2, 2, 0.2005)
-    assert dict(found.times["changesets"][0])[300.0] == 0
-    assert found.bytes["changesets"] == 1000
+    assert dict(requests.times["changesets"][0])[300.0] == 0
+    assert requests.bytes["changesets"] == 1000
     clones = Answers(total)
     assert clones.counts["clone", "live"] == 1
     assert clones.bytes["clone", "live"] == 1000

@@ -47,9 +47,9 @@ CATALOGUE = Catalogue(REGISTRY)
 def test_a_path_leads_into_the_repository_whose_segments_it_begins_with(
     path: str, name: str, rest: str
 ) -> None:
-    found = resolve(path, REGISTRY, None, CATALOGUE.is_folder)
-    assert isinstance(found, InRepository)
-    assert (found.repository.path, found.rest) == (name, rest)
+    target = resolve(path, REGISTRY, None, CATALOGUE.is_folder)
+    assert isinstance(target, InRepository)
+    assert (target.repository.path, target.rest) == (name, rest)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_private_repository_exists_for_its_groups() -> None:
     other = Principal("bob", frozenset({"others"}))
 
     for path in ("/secret", "/secret/log", "/team/closed"):
-        found = resolve(path, REGISTRY, staff, CATALOGUE.is_folder)
-        assert isinstance(found, InRepository), path
+        target = resolve(path, REGISTRY, staff, CATALOGUE.is_folder)
+        assert isinstance(target, InRepository), path
         assert resolve(path, REGISTRY, other, CATALOGUE.is_folder) is None, path
     assert resolve("/staff/", REGISTRY, staff, CATALOGUE.is_folder) == Index("staff")
     assert resolve("/staff/", REGISTRY, other, CATALOGUE.is_folder) is None

@@ -67,9 +67,9 @@ def test_the_error_about_memory_has_memory_of_its_own() -> None:
 def test_a_failure_names_the_id_and_no_more() -> None:
     problem = OSError(5, "Input/output error", "/srv/hg/repos/team/x")
     of = stream()
-    found = answer(of, failing(problem))
-    assert b"find the reason as 1f2e3d4c5b6a7988" in found
-    assert b"/srv" not in found
+    body = answer(of, failing(problem))
+    assert b"find the reason as 1f2e3d4c5b6a7988" in body
+    assert b"/srv" not in body
     assert (of.problem, of.is_told) == (problem, True)
 
 

@@ -15,7 +15,7 @@ THERE = (known(CI, "ci", URL, SECRET), known(CHAT, "chat", OTHER_URL, OTHER_SECR
 
 
 def assigned(**receivers: tuple[str, bytes]) -> dict[str, str]:
-    return {name: one.identity for name, one in assign(receivers, THERE).items()}
+    return {name: receiver.identity for name, receiver in assign(receivers, THERE).items()}
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def assigned(**receivers: tuple[str, bytes]) -> dict[str, str]:
 def test_a_receiver_stays_through_one_change_at_a_time(
     name: str, url: str, secret: bytes, expected: str | None
 ) -> None:
-    found = assigned(**{name: (url, secret)})[name]
-    assert found == expected if expected else found not in (CI, CHAT)
+    identity = assigned(**{name: (url, secret)})[name]
+    assert identity == expected if expected else identity not in (CI, CHAT)
 
 
 def test_two_receivers_exchange_their_names() -> None:
-    found = assigned(ci=(OTHER_URL, OTHER_SECRET), chat=(URL, SECRET))
-    assert found == {"ci": CHAT, "chat": CI}
+    given = assigned(ci=(OTHER_URL, OTHER_SECRET), chat=(URL, SECRET))
+    assert given == {"ci": CHAT, "chat": CI}
 
 
 def test_a_receiver_under_the_name_of_a_retired_one_keeps_its_own_identity() -> None:
@@ -52,23 +52,23 @@ def test_a_receiver_under_the_name_of_a_retired_one_keeps_its_own_identity() -> 
 
 def test_a_receiver_with_a_new_secret_leaves_another_its_identity() -> None:
     """The renamed receiver comes later in the list, and still has its own identity."""
-    found = assigned(chat=(OTHER_URL, SECRET), talk=(OTHER_URL, OTHER_SECRET))
-    assert found["talk"] == CHAT
-    assert found["chat"] not in (CI, CHAT)
+    given = assigned(chat=(OTHER_URL, SECRET), talk=(OTHER_URL, OTHER_SECRET))
+    assert given["talk"] == CHAT
+    assert given["chat"] not in (CI, CHAT)
 
 
 def test_an_identity_is_that_of_one_receiver_and_a_name_comes_first() -> None:
-    found = assigned(copy=(URL, SECRET), ci=(URL, SECRET), twin=(URL, SECRET))
-    assert found["ci"] == CI
-    assert len({*found.values(), CI, CHAT}) == 4
+    given = assigned(copy=(URL, SECRET), ci=(URL, SECRET), twin=(URL, SECRET))
+    assert given["ci"] == CI
+    assert len({*given.values(), CI, CHAT}) == 4
 
 
 def test_an_identity_is_found_again_in_its_consumer() -> None:
-    one = THERE[0]
-    assert parse(one.consumer, one.description) == one
-    assert URL not in one.description
-    assert SECRET.decode() not in one.description
-    assert known(CHAT, "ci", URL, SECRET).url != one.url
+    receiver = THERE[0]
+    assert parse(receiver.consumer, receiver.description) == receiver
+    assert URL not in receiver.description
+    assert SECRET.decode() not in receiver.description
+    assert known(CHAT, "ci", URL, SECRET).url != receiver.url
     renamed = assign({"renamed": (URL, SECRET)}, THERE)["renamed"]
     assert parse(renamed.consumer, renamed.description) == renamed
 
@@ -81,6 +81,6 @@ def test_consumers_of_others_are_no_receivers(name: str) -> None:
 @pytest.mark.parametrize("description", [None, "", "[]", "{}", "{"])
 def test_a_description_that_was_changed_is_of_no_receiver(description: str | None) -> None:
     """It matches no receiver, so it is removed."""
-    found = parse(f"{identities.PREFIX}{CI}", description)
-    assert found == Known(CI, "", "", "")
-    assert assign({"ci": (URL, SECRET)}, [found])["ci"].identity != CI
+    receiver = parse(f"{identities.PREFIX}{CI}", description)
+    assert receiver == Known(CI, "", "", "")
+    assert assign({"ci": (URL, SECRET)}, [receiver])["ci"].identity != CI

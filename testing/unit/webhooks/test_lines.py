@@ -31,9 +31,9 @@ def test_a_line_is_in_order_and_a_letter_is_before_its_events() -> None:
     # The first is on its way already.
     assert not made.add(waiting(9, is_event=False))
     taken = []
-    while (one := made.take(A)) is not None:
-        taken.append(one.event.number)
-        made.done(one)
+    while (event := made.take(A)) is not None:
+        taken.append(event.event.number)
+        made.done(event)
     assert taken == [9, 2, 3]
     # The line has ended: the next event begins another line.
     assert made.add(waiting(5))
@@ -46,11 +46,11 @@ def test_what_the_broker_sends_again_is_here_once() -> None:
     again.reply = "ack.again"
     assert not made.add(again)
     assert made.replies() == ["ack.again"]
-    one = made.take(A)
-    assert one is not None
+    event = made.take(A)
+    assert event is not None
     assert made.take(A) is None
     assert not made.was_done(A, 1)
-    made.done(one)
+    made.done(event)
     assert made.was_done(A, 1)
     assert not made.was_done(A, 2)
     assert not made.was_done(B, 1)
@@ -61,10 +61,10 @@ def test_events_that_are_over_are_not_held_any_longer() -> None:
     made = Lines()
     made.add(waiting(1))
     made.add(waiting(2, B, is_event=False))
-    one = made.take(A)
-    assert one is not None
+    event = made.take(A)
+    assert event is not None
     assert made.replies() == ["ack.1.1"]
-    one.is_over = True
+    event.is_over = True
     assert made.replies() == []
 
 
@@ -75,9 +75,9 @@ def test_the_next_event_is_the_first_that_is_not_done() -> None:
         made.add(waiting(number, repository))
     assert made.next_event == 5
     for repository in (A, B, B):
-        one = made.take(repository)
-        assert one is not None
-        made.done(one)
+        event = made.take(repository)
+        assert event is not None
+        made.done(event)
     assert made.next_event == 8
 
 
@@ -92,10 +92,10 @@ def test_in_a_stream_that_was_made_anew_numbers_begin_again() -> None:
     assert not made.add(waiting(1, era=2))
     assert made.replies() == ["ack.2.1"]
     taken = []
-    while (one := made.take(A)) is not None:
-        taken.append(one.reply)
-        made.done(one)
-        assert made.was_done(A, 1) == (one.reply == "ack.2.1")
+    while (event := made.take(A)) is not None:
+        taken.append(event.reply)
+        made.done(event)
+        assert made.was_done(A, 1) == (event.reply == "ack.2.1")
     assert taken == ["ack.1.1", "ack.1.2", "ack.2.1"]
 
 
@@ -104,9 +104,9 @@ def test_a_bounded_number_of_repositories_is_remembered(monkeypatch: pytest.Monk
     made = Lines()
     for number, repository in ((1, A), (2, B)):
         made.add(waiting(number, repository))
-        one = made.take(repository)
-        assert one is not None
-        made.done(one)
+        event = made.take(repository)
+        assert event is not None
+        made.done(event)
     assert (made.was_done(A, 1), made.was_done(B, 2)) == (False, True)
 
 
@@ -115,7 +115,7 @@ def test_the_state_tells_how_much_waits_since_when_and_why() -> None:
     assert made.state() == {"waiting": 0, "oldest": 0.0, "reason": ""}
     for number in (3, 2):
         made.add(waiting(number, A if number == 2 else B))
-    one = made.take(A)
-    assert one is not None
-    one.attempts, one.reason = 2, "status 500"
+    event = made.take(A)
+    assert event is not None
+    event.attempts, event.reason = 2, "status 500"
     assert made.state() == {"waiting": 2, "oldest": 2.0, "reason": "status 500"}
