@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
 from hgfleet.hg import wake
-from hgfleet.selfservice import address, rules
+from hgfleet.selfservice import address, deletion
 from hgfleet.selfservice import person_commands as person
 from hgfleet.selfservice import repository_commands as repository
 from hgfleet.selfservice import token_commands as token
@@ -149,7 +149,7 @@ read the repository are told its new address, and web pages lead there.
         details=f"""
 From then on all users are answered as if it did not exist. A push that is under way ends as usual.
 Nothing is deleted: "repo restore PATH" brings it back, "repo delete PATH PATH" deletes it for good.
-Operators may delete it after {rules.PURGE_AFTER_DAYS} days.
+Operators may delete it after {deletion.PURGE_AFTER_DAYS} days.
 """,
         document=wake.REGISTRY,
         words=wake.GONE,

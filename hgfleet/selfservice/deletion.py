@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hgfleet.registry.dynamic.entry import Entry
     from hgfleet.selfservice.context import Context
 
+PURGE_AFTER_DAYS: Final = 30
+"""Days for which operators keep an archived repository at least."""
+
 PURGED: Final = ".purged"
 """Folder below the root for repositories during deletion; no path begins with a dot."""
 

@@ -109,7 +109,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     purge.add_argument(
         "--older-than",
         metavar="DAYS",
-        default=f"{rules.PURGE_AFTER_DAYS}d",
+        default=f"{deletion.PURGE_AFTER_DAYS}d",
         help="how long it must have been archived (%(default)s, and that is the least)",
     )
     purge.add_argument("--now", metavar="PATH", help="PATH once more: without waiting")
@@ -280,10 +280,10 @@ def _give(options: argparse.Namespace) -> int:
 
 def _purge(options: argparse.Namespace) -> int:
     days = _DAYS.fullmatch(options.older_than)
-    if days is None or int(days[1]) < rules.PURGE_AFTER_DAYS:
+    if days is None or int(days[1]) < deletion.PURGE_AFTER_DAYS:
         raise UsageError(
-            f"--older-than: got {options.older_than!r}, expected {rules.PURGE_AFTER_DAYS}d or more"
-            "; to delete a repository without waiting: --now PATH PATH"
+            f"--older-than: got {options.older_than!r}, expected {deletion.PURGE_AFTER_DAYS}d or "
+            "more; to delete a repository without waiting: --now PATH PATH"
         )
     if options.now is not None and options.now != options.path:
         raise UsageError("--now: name the repository twice, as in --now people/bob/x people/bob/x")

@@ -196,7 +196,7 @@ def archive(context: Context, call: Call) -> str:
         f"Archived {path}: it can no longer be read or pushed to.\n"
         f'"repo restore {path}" brings it back. It keeps its name and counts for your limit\n'
         f'until "repo delete {path} {path}", or until operators delete it,\n'
-        f"after {rules.PURGE_AFTER_DAYS} days or more.\n"
+        f"after {deletion.PURGE_AFTER_DAYS} days or more.\n"
     )
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from hgfleet.registry.dynamic.user_repositories import Dynamic
     from hgfleet.registry.model.registry import Namespace, Read, Registry, Repository
 
-PURGE_AFTER_DAYS = 30
-"""How long an archived repository is kept at least."""
-
 
 def governing(path: str, registry: Registry) -> Namespace | None:
     """The namespace whose settings apply to a path: the longest above it."""
