@@ -117,7 +117,7 @@ def _signer(path: bytes) -> tuple[Signer | None, str]:
 def _sign(line: bytes, own: str, signer: Signer | None, now: datetime) -> bytes:
     """Return a line as a client may have it; raises ValueError if there is no such line."""
     from hgfleet.bundles.decide.advertised import PRIVATE
-    from hgfleet.bundles.decide.kinds import parse_key
+    from hgfleet.bundles.decide.names import parse_key
 
     location, space, rest = line.partition(b" ")
 

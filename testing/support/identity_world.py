@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hgfleet.auth import token_sweep
 from hgfleet.auth.tokens import Token
 from hgfleet.bundles.decide import advertised
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry as Line
 from hgfleet.bundles.decide.manifest import object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Stores
 from hgfleet.bundles.steps.withdrawal import due
 from hgfleet.bundles.stores.access import is_publishable, withdrawn

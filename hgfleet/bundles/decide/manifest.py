@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from hgfleet.bundles.decide.kinds import KINDS, Key, parse_key
+from hgfleet.bundles.decide.kinds import KINDS
+from hgfleet.bundles.decide.names import Key, parse_key
 from hgfleet.core import files
 from hgfleet.core.identity import is_identity
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hgfleet.bundles.decide.demand import Demand
-    from hgfleet.bundles.decide.kinds import Key
     from hgfleet.bundles.decide.manifest import Entry
+    from hgfleet.bundles.decide.names import Key
     from hgfleet.registry.model.registry import Repository
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.decide.kinds import parse_key
+from hgfleet.bundles.decide.names import parse_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles.decide import names
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.hg import hg_side
 from hgfleet.bundles.hg.budget import estimate, required_ram
 from hgfleet.bundles.steps import workspace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from hgfleet.bundles.decide.kinds import Key
+    from hgfleet.bundles.decide.names import Key
     from hgfleet.bundles.decide.plan import Plan
     from hgfleet.bundles.steps.job import Job
     from hgfleet.bundles.steps.verify import Verifier

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hgfleet.bundles.decide import demand, names
-from hgfleet.bundles.decide.kinds import parse_key
 from hgfleet.bundles.decide.manifest import Manifests, locate, object_url
+from hgfleet.bundles.decide.names import parse_key
 from hgfleet.bundles.hg import recent_pushes, scratch
 from hgfleet.bundles.hg.budget import Bounds, Gate
 from hgfleet.bundles.hg.scratch import Scratch

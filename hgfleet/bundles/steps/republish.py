@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.decide.kinds import parse_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import parse_key
 from hgfleet.bundles.decide.plan import order
 from hgfleet.bundles.hg import hg_side
 from hgfleet.bundles.steps import workspace
@@ -16,7 +16,7 @@ from hgfleet.core.errors import HgfleetError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgfleet.bundles.decide.kinds import Key
+    from hgfleet.bundles.decide.names import Key
     from hgfleet.bundles.steps.job import Job
     from hgfleet.bundles.steps.verify import Verifier
     from hgfleet.bundles.steps.workspace import Workspace

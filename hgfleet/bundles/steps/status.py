@@ -13,8 +13,8 @@ from hgfleet.core.text import size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hgfleet.bundles.decide.kinds import Key
     from hgfleet.bundles.decide.manifest import Entry
+    from hgfleet.bundles.decide.names import Key
     from hgfleet.bundles.decide.pullbundle_chain import Link
     from hgfleet.bundles.steps.pipeline import Pipeline
     from hgfleet.registry.model.registry import Repository

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.bundles.decide.kinds import parse_key
 from hgfleet.bundles.decide.manifest import locate
+from hgfleet.bundles.decide.names import parse_key
 from hgfleet.bundles.decide.plan import Stores
 from hgfleet.bundles.stores import pages
 from hgfleet.bundles.stores.parallel import each
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from hgfleet.bundles.decide.kinds import Key
     from hgfleet.bundles.decide.manifest import Entry
+    from hgfleet.bundles.decide.names import Key
     from hgfleet.bundles.decide.settings import Config
     from hgfleet.core.report import Report
     from hgfleet.objectstore.bucket import Bucket, StoredObject, Upload

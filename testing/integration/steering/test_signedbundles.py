@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.objectstore.presign import PrivateStore
 from hgfleet.steering.order import Endpoint
 from testing.integration.steering.site import IDENTITY, REPOSITORY, SteeredSite, own

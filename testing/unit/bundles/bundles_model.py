@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import yaml
 
 from hgfleet.bundles.decide import advertised, names
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, Manifests
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Refresh, order
 from hgfleet.bundles.decide.settings import Config
 from hgfleet.bundles.steps.job import Options, Outcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.steps.adoption import adoptable, arrival
 from hgfleet.registry.dynamic.entry import Entry as Registered
 from hgfleet.registry.dynamic.renames import Rename

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet import cli
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, Manifests, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.steps.job import Outcome
 from hgfleet.bundles.steps.pipeline import Pipeline
 from hgfleet.bundles.steps.published import PublishedBundles

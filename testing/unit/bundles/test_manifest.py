@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.decide import manifest as module
-from hgfleet.bundles.decide.kinds import make_key, parse_key
 from hgfleet.bundles.decide.manifest import Entry, Manifests, object_url, parse, render
+from hgfleet.bundles.decide.names import make_key, parse_key
 from hgfleet.core import files
 
 if TYPE_CHECKING:

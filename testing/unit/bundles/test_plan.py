@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hgfleet.bundles.decide.demand import Demand
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Action, Plan, Refresh, State, Stores, misplaced, order, plan
 from hgfleet.registry.model.registry import Repository
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.decide.kinds import make_key
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.prune import prunable
 from hgfleet.objectstore.bucket import StoredObject
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hgfleet.bundles.decide.activity import PRIVATE, Activity
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Action, Plan
 from hgfleet.bundles.steps import record
 from hgfleet.bundles.steps.job import Outcome

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hgfleet.bundles.decide.kinds import make_key
 from hgfleet.bundles.decide.manifest import Entry, object_url
+from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Stores
 from hgfleet.bundles.steps.withdrawal import REMOVED, due
 from hgfleet.registry.model.registry import Repository

@@ -11,7 +11,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from hgfleet.bundles.decide.kinds import make_key, parse_key
+from hgfleet.bundles.decide.names import make_key, parse_key
 from hgfleet.core.errors import ConfigurationError
 from hgfleet.objectstore.presign import PrivateStore, Signer, load, presign, unsigned
 
