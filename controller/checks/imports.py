@@ -55,9 +55,9 @@ BESIDE: Final = "."
 
 ROOMS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "backup": {
-        "record": (),
+        "run_records": (),
         "states": (),
-        "restic": ("record",),
+        "restic": ("run_records",),
         "point": (),
         "run": ("point", "restic", "states"),
         "restores": ("run",),

@@ -139,14 +139,14 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from hgfleet.backup import record, run
+    from hgfleet.backup import run, run_records
     from hgfleet.backup.restic.restic import Restic
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
     started = time.monotonic()
     restic = Restic(settings)
-    if not (settings.state / record.RUNS).exists() and restic.create():
+    if not (settings.state / run_records.RUNS).exists() and restic.create():
         # After the first run a missing repository is a loss, and the run fails so that it is seen.
         report.note("created", f"created {settings.repository}", to=settings.repository)
     outcome = run.Run(settings, restic, report).run()
@@ -168,14 +168,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from hgfleet.backup import record
+    from hgfleet.backup import run_records
     from hgfleet.backup.restic.restic import Restic
     from hgfleet.backup.restores import drill
 
     settings = load(options.config)
     report = Report(options.format, part="backup")
-    known = record.load(settings.state, record.RUNS).get("repositories", {})
-    drills = record.load(settings.state, record.DRILLS)
+    known = run_records.load(settings.state, run_records.RUNS).get("repositories", {})
+    drills = run_records.load(settings.state, run_records.DRILLS)
     size = len(known) if options.all else settings.sample
     chosen = options.repositories or drill.sample(known, drills, size, time.time())
     failed = drill.drill(settings, Restic(settings), report, chosen)
@@ -255,14 +255,14 @@ def _line(snapshot: Snapshot) -> str:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from hgfleet.backup import exposure, record
+    from hgfleet.backup import exposure, run_records
     from hgfleet.backup.point import capture, consistency
     from hgfleet.pushlog import log_file
 
     settings = load(options.config)
-    runs = record.load(settings.state, record.RUNS)
-    drills = record.load(settings.state, record.DRILLS)
-    state = record.load(settings.replication.parent, settings.replication.name)
+    runs = run_records.load(settings.state, run_records.RUNS)
+    drills = run_records.load(settings.state, run_records.DRILLS)
+    state = run_records.load(settings.replication.parent, settings.replication.name)
     mirrors = exposure.complete_mirrors(state)
     rows = [
         exposure.of(

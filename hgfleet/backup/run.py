@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import record, states
+from hgfleet.backup import run_records, states
 from hgfleet.backup.point import consistency
 from hgfleet.core import files, identity
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hgfleet.backup.point.consistency import Copied
-    from hgfleet.backup.record import Data
     from hgfleet.backup.restic.restic import Restic, Result
     from hgfleet.backup.restic.settings import Settings
+    from hgfleet.backup.run_records import Data
     from hgfleet.core.report import Report
 
 ROUNDS: Final = 5
@@ -69,7 +69,9 @@ class Run:
         self._settings = settings
         self._restic = restic
         self._report = report
-        self._known: Data = record.load(settings.state, record.RUNS).get("repositories", {})
+        self._known: Data = run_records.load(settings.state, run_records.RUNS).get(
+            "repositories", {}
+        )
         self._identities: dict[str, str] = {}
 
     def run(self) -> Outcome:
@@ -186,9 +188,9 @@ class Run:
             known = self._known[path]
             if known.get("identity", "") in ("", self._identities.get(path, "")):
                 kept[path] = known | {"signatures": None}
-        record.save(
+        run_records.save(
             settings.state,
-            record.RUNS,
+            run_records.RUNS,
             {
                 "started": started,
                 "ended": time.time(),

@@ -16,8 +16,8 @@ from hgfleet.directory.entries import texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hgfleet.directory.changes import Change
     from hgfleet.directory.entries import Attributes
+    from hgfleet.directory.entry_changes import Change
 
 LOCAL: Final = "ldapi:///"
 """The server of this host through its socket, where root is the administrator."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import logfmt
-from hgfleet.directory.changes import Change, Edit
 from hgfleet.directory.client import LOCAL, Connection, DirectoryError
 from hgfleet.directory.entries import texts, values
+from hgfleet.directory.entry_changes import Change, Edit
 from hgfleet.directory.people import read_key
 from hgfleet.directory.people_cli import operator
 

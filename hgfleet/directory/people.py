@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hgfleet.core.errors import HgfleetError
 from hgfleet.core.names import is_group, is_person
 from hgfleet.directory import publickey
-from hgfleet.directory.changes import Change, Edit
 from hgfleet.directory.entries import texts, values
+from hgfleet.directory.entry_changes import Change, Edit
 from hgfleet.directory.filters import DISABLED, escape_dn
 
 if TYPE_CHECKING:

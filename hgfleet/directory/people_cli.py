@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from hgfleet.directory.changes import Change
     from hgfleet.directory.client import Directory
+    from hgfleet.directory.entry_changes import Change
     from hgfleet.directory.people import Person, StoredKey
 
 _EPILOG: Final = """\

@@ -24,7 +24,7 @@ from hgfleet.pushlog import index, index_step, log_file
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.registry import owned_files
 from hgfleet.replication.protocol.settings import Role
-from hgfleet.storage import place, replacing
+from hgfleet.storage import replacing, work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def _restored(
         log = _log(running)
         pushes = complete(copy, running, log)
         _demand(copy)
-        place.sync(disk)
+        work_folder.sync(disk)
         if not replacing.replace(running, copy, path, partial(_has_log, running, log)):
             # A push came in the meantime.
             continue

@@ -12,7 +12,7 @@ from hgfleet.core.errors import HostError, TemporaryError, UsageError
 from hgfleet.integrity import plan, state
 from hgfleet.integrity.check import check
 from hgfleet.integrity.plan import Checked
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,9 @@ def _present(root: Path, known: dict[str, Checked]) -> dict[str, Checked]:
     carried = plan.carried(known, identities)
     return {
         path: carried.get(path)
-        or Checked(seen=now, size=place.measure(control / "store")[0], identity=identities[path])
+        or Checked(
+            seen=now, size=work_folder.measure(control / "store")[0], identity=identities[path]
+        )
         for path, control in controls.items()
     }
 
@@ -96,5 +98,5 @@ def _verified(root: Path, path: str, known: Checked, report: Report) -> Checked 
     else:
         text = f"verified in {seconds:.1f} s" + (", no longer corrupt" if known.error else "")
         report.step("verified", path, text, seconds=seconds)
-    size = place.measure(control / "store")[0]
+    size = work_folder.measure(control / "store")[0]
     return replace(known, time=time.time(), seconds=seconds, size=size, error=error)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from hgfleet.logs.entry import Entry
+    from hgfleet.logs.log_entry import Entry
 
 DAY_SECONDS: Final = 86400
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core import trace
 from hgfleet.core.errors import UsageError
-from hgfleet.logs.entry import MICROSECONDS, PUSH
+from hgfleet.logs.log_entry import MICROSECONDS, PUSH
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hgfleet.logs.entry import Entry
+    from hgfleet.logs.log_entry import Entry
 
 MOST_NAMES: Final = 100
 """Most names that a search follows: of a session with more pushes, the first are shown."""

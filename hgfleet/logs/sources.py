@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import HostError
 from hgfleet.logs import following
-from hgfleet.logs.entry import MICROSECONDS, of_journal, of_request_log
+from hgfleet.logs.log_entry import MICROSECONDS, of_journal, of_request_log
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from hgfleet.logs.entry import Entry
     from hgfleet.logs.following import Connection
+    from hgfleet.logs.log_entry import Entry
 
 IDENTIFIERS: Final = ("hgfleet-shell",)
 """Programs whose process may have ended before the journal looks for its unit."""

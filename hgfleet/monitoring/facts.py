@@ -11,16 +11,16 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic import packs, prune
 from hgfleet.backup.restic.settings import load as load_backup
-from hgfleet.bundles.steps import record as bundle_record
+from hgfleet.bundles.steps import run_record as bundle_record
 from hgfleet.bundles.stores import corruption
 from hgfleet.core import certificate, counters
 from hgfleet.core.errors import HgfleetError
 from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state as integrity
-from hgfleet.probes import history
+from hgfleet.probes import result_history
 from hgfleet.probes.settings import load as load_probes
 from hgfleet.ssh.keys import lookup_counts
 from hgfleet.ssh.session import session_counts
@@ -102,7 +102,7 @@ class Facts:
     clones: dict[str, clone_counts.Answers] = field(default_factory=dict)
     """Clones and pulls by transport."""
     requests: request_counts.Requests | None = None
-    probes: Mapping[str, history.History] | None = None
+    probes: Mapping[str, result_history.History] | None = None
     """By the name of the probe."""
     shows_page: bool = False
     """Whether the settings of the probes have a store for the status page."""
@@ -191,16 +191,19 @@ def _backup(root: Path, facts: Facts) -> None:
     folder = root / settings.state.relative_to("/")
     if settings.pruned:
         # The probe has no state of its own.
-        checks = record.load(folder, record.PACKS)
+        checks = run_records.load(folder, run_records.PACKS)
         facts.packs = {
             host: packs.checked(checks.get(host, {}), facts.now) for host in settings.pruned
         }
-        looks = record.load(folder, record.PRUNES)
+        looks = run_records.load(folder, run_records.PRUNES)
         facts.refused_prunes = {
             host: bool(prune.parse_look(looks.get(host)).refused) for host in settings.pruned
         }
         return
-    runs, drills = record.load(folder, record.RUNS), record.load(folder, record.DRILLS)
+    runs, drills = (
+        run_records.load(folder, run_records.RUNS),
+        run_records.load(folder, run_records.DRILLS),
+    )
     facts.backup = Backup(runs, drills, settings.drill_days)
 
 
@@ -257,7 +260,9 @@ def _probes(root: Path, facts: Facts) -> None:
     facts.shows_page = settings.store is not None
     folder = root / settings.state.relative_to("/")
     facts.probes = {
-        probe: history.load(folder, probe) for probe in history.PROBES if settings.has(probe)
+        probe: result_history.load(folder, probe)
+        for probe in result_history.PROBES
+        if settings.has(probe)
     }
 
 

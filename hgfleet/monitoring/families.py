@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hgfleet.backup.restic.packs import Checked
-    from hgfleet.bundles.steps.record import Record
+    from hgfleet.bundles.steps.run_record import Record
     from hgfleet.integrity.state import Figures
     from hgfleet.monitoring.facts import Backup, Facts
     from hgfleet.steering.health import Health

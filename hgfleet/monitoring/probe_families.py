@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hgfleet.monitoring.exposition import COUNTER, Family, labelled, single
-from hgfleet.probes.history import CLONE
+from hgfleet.probes.result_history import CLONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hgfleet.probes.history import History
+    from hgfleet.probes.result_history import History
 
 
 def of(histories: Mapping[str, History], *, shows_page: bool) -> Iterator[Family]:

@@ -20,7 +20,7 @@ from hgfleet.policies.base import Bookmark, BranchMove, Changeset, Entry, Marker
 from hgfleet.policies.branch_heads import BranchHeads, open_heads
 from hgfleet.policies.file_revisions import FileRevisions
 from hgfleet.policies.manifests import Manifests
-from hgfleet.policies.moves import Moves
+from hgfleet.policies.older_changesets import Moves
 from hgfleet.policies.repository_tags import RepositoryTags
 from hgfleet.policies.tags import FILE, Tag, moved
 

@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.probes.history import CLONE, DAY_SECONDS, DAYS, PUSH, Sum, date, sum_of
+from hgfleet.probes.result_history import CLONE, DAY_SECONDS, DAYS, PUSH, Sum, date, sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hgfleet.probes.history import History, Result
+    from hgfleet.probes.result_history import History, Result
 
 INDEX: Final = "index.html"
 CONTENT_TYPE: Final = "text/html; charset=utf-8"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.daemons import systemd
 from hgfleet.core.errors import ConfigurationError
-from hgfleet.probes import changes, client
+from hgfleet.probes import client, push_changes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def attempt(settings: Settings, push: Push) -> tuple[float, str]:
             problem = _follow(settings, push, place, ssh)
         mark.unlink(missing_ok=True)
         if not problem:
-            changes.prepare(place, push.host, time.time())
+            push_changes.prepare(place, push.host, time.time())
     except Exception as error:
         # Errors of Mercurial have no common class. Without the mark the next run starts from
         # scratch.
@@ -104,8 +104,8 @@ def command(push: Push, key: Path) -> str:
 def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -> str:
     """Create the local repository again from the changesets that the server has of this host."""
     shutil.rmtree(place, ignore_errors=True)
-    changes.create(place)
-    for wanted in (("--branch", changes.branch_of(push.host)), FIRST):
+    push_changes.create(place)
+    for wanted in (("--branch", push_changes.branch_of(push.host)), FIRST):
         messages, problem = client.hg(
             "pull",
             ["--repository", place, *ssh, *wanted, "--", push.url],
@@ -117,7 +117,7 @@ def _follow(settings: Settings, push: Push, place: Path, ssh: tuple[str, ...]) -
 
 
 def _push(push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
-    bookmark = changes.bookmark_of(push.host)
+    bookmark = push_changes.bookmark_of(push.host)
     options: tuple[str | Path, ...] = (
         "--repository",
         place,
@@ -133,7 +133,7 @@ def _push(push: Push, place: Path, ssh: tuple[str, ...], seconds: float) -> str:
         # 1: without a changeset.
         accepted=(0, 1),
     )
-    if not problem and not changes.is_sent(messages, push.host):
+    if not problem and not push_changes.is_sent(messages, push.host):
         return f"the push moved no bookmark: {client.last(messages)}"
     return problem
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import files, logfmt
 from hgfleet.core.errors import ConfigurationError, TemporaryError
 from hgfleet.objectstore.settings import credentials
-from hgfleet.probes import clone, history, page, push
-from hgfleet.probes.history import CLONE, PROBES, PUSH, History, Result
+from hgfleet.probes import clone, page, push, result_history
+from hgfleet.probes.result_history import CLONE, PROBES, PUSH, History, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,12 +39,12 @@ def run(settings: Settings) -> None:
             raise TemporaryError("another run of the probes is under way; try again later")
         histories = dict(known(settings))
         for probe, attempt in _attempts(settings).items():
-            histories[probe] = history.add(histories[probe], _result(probe, attempt))
-            history.save(histories[probe], settings.state, probe)
+            histories[probe] = result_history.add(histories[probe], _result(probe, attempt))
+            result_history.save(histories[probe], settings.state, probe)
         if settings.store is not None:
             now = time.time()
             upload(settings, render(settings, histories, now))
-            history.save(replace(histories[CLONE], uploaded=now), settings.state, CLONE)
+            result_history.save(replace(histories[CLONE], uploaded=now), settings.state, CLONE)
 
 
 def known(settings: Settings) -> Mapping[str, History]:
@@ -82,7 +82,7 @@ def upload(settings: Settings, content: bytes) -> None:
 
 def _known(folder: Path, probe: str) -> History:
     try:
-        return history.load(folder, probe)
+        return result_history.load(folder, probe)
     except ValueError as error:
         _warn("probes.history", probe=probe, problem=error)
         return History()

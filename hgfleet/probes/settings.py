@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import paths
 from hgfleet.core.settings_file import read
 from hgfleet.objectstore.settings import Store
-from hgfleet.probes import history
+from hgfleet.probes import result_history
 from hgfleet.probes.page import Incident
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class Settings:
     incidents: tuple[Incident, ...] = ()
     timeout_seconds: float = 30.0
     ca: Path = Path(paths.CA_CERTIFICATES)
-    state: Path = history.FOLDER
+    state: Path = result_history.FOLDER
     scratch: Path = Path("/run/hgfleet-probes")
 
     def has(self, probe: str) -> bool:
         """Whether this host runs a probe."""
-        return probe != history.PUSH or self.push is not None
+        return probe != result_history.PUSH or self.push is not None
 
 
 def load(path: Path) -> Settings:

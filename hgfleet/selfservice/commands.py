@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.core.errors import UsageError
 from hgfleet.hg import wake
-from hgfleet.selfservice import address, deletion
+from hgfleet.selfservice import deletion, service_address
 from hgfleet.selfservice import person_commands as person
 from hgfleet.selfservice import repository_commands as repository
 from hgfleet.selfservice import token_commands as token
@@ -31,7 +31,7 @@ def help_(context: Context, call: Call) -> str:
     forms += [(f"ssh hg@HOST {command.name}", command.summary) for command in COMMANDS]
     width = max(len(form) for form, _ in forms)
     lines = "".join(f"  {form:{width}}  {summary}\n" for form, summary in forms)
-    known = context.url != address.UNKNOWN
+    known = context.url != service_address.UNKNOWN
     hint = "." if known else "; put its name where HOST stands."
     return (
         f"You are {context.principal.name}. This is a Mercurial server{hint}\n\n{lines}\n"

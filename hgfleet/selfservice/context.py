@@ -14,7 +14,7 @@ from hgfleet.core import hgrc
 from hgfleet.core.paths import MANIFESTS
 from hgfleet.registry.dynamic import repository_sizes, user_repositories
 from hgfleet.registry.model.compiled import load_compiled
-from hgfleet.selfservice import address
+from hgfleet.selfservice import service_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Context:
     @cached_property
     def url(self) -> str:
         """The address that people use, without the path."""
-        return address.configured(self.configuration)
+        return service_address.configured(self.configuration)
 
     @cached_property
     def configuration(self) -> str:

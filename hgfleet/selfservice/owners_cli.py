@@ -139,11 +139,11 @@ def _bind(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from hgfleet.registry import owned_files
-    from hgfleet.selfservice import changes
+    from hgfleet.selfservice import change_refusals
 
     if bool(options.names) == options.all:
         raise UsageError("got neither names nor --all, or both; expected one of them")
-    changes.check(Path(options.hgrc).read_text("utf-8"))
+    change_refusals.check(Path(options.hgrc).read_text("utf-8"))
     owned_files.become(options.user)
     tokens = token_file.load(options.tokens)
     known = {name for name, _ in holdings(user_repositories.load(options.dynamic), tokens)}

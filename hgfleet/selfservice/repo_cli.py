@@ -20,7 +20,7 @@ from hgfleet.core.paths import COMPILED, DYNAMIC, HGRC, MANIFESTS, REPOSITORIES
 from hgfleet.core.principal import Principal, operator
 from hgfleet.directory import person_state
 from hgfleet.registry.dynamic import dynamic_update, user_repositories
-from hgfleet.selfservice import changes, deletion, owner_binding, repositories, rules
+from hgfleet.selfservice import change_refusals, deletion, owner_binding, repositories, rules
 from hgfleet.selfservice.context import Context
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _context(options: argparse.Namespace) -> Context:
 def _changing(options: argparse.Namespace) -> Context:
     """Return the context of a command that changes something. Raises TemporaryError on a mirror."""
     context = _context(options)
-    changes.check(context.configuration)
+    change_refusals.check(context.configuration)
     return context
 
 
@@ -240,7 +240,7 @@ def _restore(options: argparse.Namespace) -> int:
             raise UsageError("--in-place: expected --at TIME with it, the time of a backup")
         return _unarchive(options)
     if options.in_place:
-        changes.check(Path(options.hgrc).read_text("utf-8"))
+        change_refusals.check(Path(options.hgrc).read_text("utf-8"))
     return repo_restore.run(options.path, options.at, options)
 
 

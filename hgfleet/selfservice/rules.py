@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hgfleet.core import names
 from hgfleet.core.errors import AccessDeniedError, UsageError
 from hgfleet.core.text import alternatives
-from hgfleet.selfservice.address import UNKNOWN
 from hgfleet.selfservice.argv import quoted
+from hgfleet.selfservice.service_address import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -79,11 +79,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _sweep(options: argparse.Namespace) -> NoReturn:
-    from hgfleet.selfservice import changes
+    from hgfleet.selfservice import change_refusals
 
     def may_change() -> None:
         try:
-            changes.check(Path(options.hgrc).read_text("utf-8"))
+            change_refusals.check(Path(options.hgrc).read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise TemporaryError(f"{options.hgrc}: {error}") from error
 
@@ -133,10 +133,10 @@ def chosen(
 
 def _restore(options: argparse.Namespace) -> int:
     from hgfleet.registry import owned_files
-    from hgfleet.selfservice import changes
+    from hgfleet.selfservice import change_refusals
 
     if options.ids or options.all:
-        changes.check(Path(options.hgrc).read_text("utf-8"))
+        change_refusals.check(Path(options.hgrc).read_text("utf-8"))
     text, made = _of_backup(options)
     owned_files.become("hg")
     person = today(options, token_file.parse(text))

@@ -13,8 +13,8 @@ from hgfleet.core.errors import HgfleetError, UsageError
 from hgfleet.core.report import Report
 from hgfleet.core.text import size
 from hgfleet.registry.dynamic import user_repositories
-from hgfleet.storage import formats, place, plan
-from hgfleet.storage.formats import Action
+from hgfleet.storage import plan, repository_formats, work_folder
+from hgfleet.storage.repository_formats import Action
 from hgfleet.storage.upgrade import Fleet, Upgrade, table
 
 if TYPE_CHECKING:
@@ -175,10 +175,10 @@ def _status(options: argparse.Namespace) -> int:
     for candidate in candidates:
         control = fleet.control(candidate.path)
         try:
-            current = sorted(place.requirements(control))
+            current = sorted(work_folder.requirements(control))
         except HgfleetError:  # the decision has the reason
             current = []
-        old = place.measure(control / place.WORK)[0]
+        old = work_folder.measure(control / work_folder.WORK)[0]
         repositories[candidate.path] = {
             "action": candidate.decision.action.value,
             "reasons": list(candidate.decision.reasons),
@@ -193,8 +193,8 @@ def _status(options: argparse.Namespace) -> int:
     for path, data in repositories.items():
         state = str(data["action"])
         if data["old_store"]:
-            state += f"; {size(data['old_store'])} in .hg/{place.WORK}"
-        summary = formats.summary(data["requirements"]) if data["requirements"] else "?"
+            state += f"; {size(data['old_store'])} in .hg/{work_folder.WORK}"
+        summary = repository_formats.summary(data["requirements"]) if data["requirements"] else "?"
         rows.append((path, summary, size(data["size"]), state))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hgfleet.storage.formats import Decision
+    from hgfleet.storage.repository_formats import Decision
 
 MARGIN: Final = 1.25
 """Size of a new store as a fraction of the old: zstd needs about the same, never much more."""

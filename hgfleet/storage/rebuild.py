@@ -19,7 +19,7 @@ from mercurial import error
 from hgfleet.core import durable, files, identity
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.hg.opened_place import OpenedPlace
-from hgfleet.storage import exchange, formats, place
+from hgfleet.storage import repository_formats, store_exchange, work_folder
 from hgfleet.storage.measure import Times, measure
 from hgfleet.storage.opened import create_repository, open_repository, wanted
 from hgfleet.storage.revlogs import DamagedError, RevlogCopier, RewrittenError
@@ -55,7 +55,7 @@ class Options:
 
     def remove_old(self, control: Path) -> bool:
         """Delete the old store of a current repository; False if it has to stay for now."""
-        return place.remove_old(control, self.keep_seconds, prune=self.prune)
+        return work_folder.remove_old(control, self.keep_seconds, prune=self.prune)
 
 
 def upgrade(repository: Path, options: Options, notify: Notify) -> dict[str, Any]:
@@ -68,17 +68,17 @@ def upgrade(repository: Path, options: Options, notify: Notify) -> dict[str, Any
     opened = OpenedPlace(os.fsencode(control))
     if other := identity.problem(repository, options.identity):
         raise TemporaryError(other)
-    with place.claimed(control):
-        place.remove(control / place.AWAY)
+    with work_folder.claimed(control):
+        work_folder.remove(control / work_folder.AWAY)
         goal = wanted()
-        if wrong := formats.problem(goal):
+        if wrong := repository_formats.problem(goal):
             raise HostError(wrong)
-        decision = formats.decide(place.requirements(control), goal)
-        if decision.action is formats.Action.REFUSE:
+        decision = repository_formats.decide(work_folder.requirements(control), goal)
+        if decision.action is repository_formats.Action.REFUSE:
             raise HostError("; ".join(decision.reasons))
-        if decision.action is formats.Action.CURRENT:
+        if decision.action is repository_formats.Action.CURRENT:
             return {"changed": False, "removed": options.remove_old(control)}
-        place.check_exchange(control)
+        work_folder.check_exchange(control)
         try:
             # Before the first write: else another process may hear of the loss of these writes.
             with durable.Disk(control) as disk:
@@ -118,7 +118,7 @@ class _Rebuild:
         opened: OpenedPlace,
         repository: Path,
         goal: frozenset[str],
-        decision: formats.Decision,
+        decision: repository_formats.Decision,
         options: Options,
         notify: Notify,
         disk: durable.Disk,
@@ -126,14 +126,14 @@ class _Rebuild:
         self.opened, self.disk = opened, disk
         self.repository, self.goal, self.options, self.notify = repository, goal, options, notify
         self.control = repository / ".hg"
-        self.folder = self.control / place.WORK
+        self.folder = self.control / work_folder.WORK
         self.copier = RevlogCopier(decision.missing, notify, self._save_again)
         self.locked: list[float] = []
         self.measured: list[float] = []
 
     def run(self) -> dict[str, Any]:
         started = time.monotonic()
-        before = place.measure(self.control / "store")[0]
+        before = work_folder.measure(self.control / "store")[0]
         times = self._measure(self.repository, "measure-before")
         for left in reversed(range(TRIES)):
             try:
@@ -144,7 +144,7 @@ class _Rebuild:
                 self._swap()
                 break
             except RewrittenError:
-                place.remove(self.folder)
+                work_folder.remove(self.folder)
                 if not left:
                     raise TemporaryError(
                         "history was removed from it again and again while it was copied"
@@ -152,11 +152,11 @@ class _Rebuild:
                 self.notify("again", text="history was removed during the copy; starts over")
             except _DamagedCopyError as problem:
                 # A later run would resume this copy, and fail in the same way.
-                place.remove(self.folder)
+                work_folder.remove(self.folder)
                 if not resumed or not left:
                     raise DamagedError(str(problem)) from problem
                 self.notify("again", text=f"the copy of a killed run is damaged: {problem}")
-        after = place.measure(self.control / "store")[0]
+        after = work_folder.measure(self.control / "store")[0]
         return {
             "changed": True,
             "resumed": resumed,
@@ -185,7 +185,7 @@ class _Rebuild:
         is made again.
         """
         try:
-            state = json.loads((self.folder / place.COMPLETE).read_text("utf-8"))
+            state = json.loads((self.folder / work_folder.COMPLETE).read_text("utf-8"))
             if state["goal"] == sorted(self.goal):
                 self.copier.signatures = state["signatures"]
                 self.copier.verified = state["verified"]
@@ -196,7 +196,7 @@ class _Rebuild:
             pass
         except (DamagedError, error.Error, error.StorageError, OSError) as problem:
             self.notify("again", text=f"the copy of a killed run is damaged: {_text(problem)}")
-        place.remove(self.folder)
+        work_folder.remove(self.folder)
         return False
 
     def _recover(self) -> None:
@@ -221,10 +221,10 @@ class _Rebuild:
             "verified": copier.verified,
             "settled": copier.settled,
         }
-        files.replace(self.folder / place.COMPLETE, json.dumps(done))
+        files.replace(self.folder / work_folder.COMPLETE, json.dumps(done))
 
     def _save_again(self) -> None:
-        if (self.folder / place.COMPLETE).exists():
+        if (self.folder / work_folder.COMPLETE).exists():
             self._save()
 
     def _build(self) -> None:
@@ -236,7 +236,7 @@ class _Rebuild:
         self._catch_up(compares=False, work=lambda _: None)
         self.notify("phase", phase="verify")
         self._verify()
-        place.sync(self.disk)
+        work_folder.sync(self.disk)
         self._save()
 
     def _verify(self) -> None:
@@ -244,10 +244,10 @@ class _Rebuild:
 
     def _swap(self) -> None:
         self.notify("phase", phase="swap")
-        place.keep_for(self.folder, self.options.keep_seconds)
+        work_folder.keep_for(self.folder, self.options.keep_seconds)
         self._catch_up(
             compares=True,
-            work=lambda source: exchange.exchange(self.repository, source, self.disk),
+            work=lambda source: store_exchange.exchange(self.repository, source, self.disk),
         )
 
     def _catch_up(self, *, compares: bool, work: Callable[[Any], object]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import identities
 from hgfleet.registry.provision import moves
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,5 +38,5 @@ def replace(old: Path, new: Path, path: str, may_replace: Callable[[], bool]) ->
             )
         if not may_replace():
             return False
-        place.rename_exchange(old, new)
+        work_folder.rename_exchange(old, new)
         return True

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core.errors import HgfleetError, HostError, TemporaryError
 from hgfleet.core.text import size
-from hgfleet.storage import formats, place
-from hgfleet.storage.formats import Action, Decision
+from hgfleet.storage import repository_formats, work_folder
 from hgfleet.storage.plan import Candidate, Disk, Ledger, order
+from hgfleet.storage.repository_formats import Action, Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ class Fleet:
             requirements = frozenset(json.loads(done.stdout)["requirements"])
         except (ValueError, KeyError, TypeError) as error:
             raise HostError(f"hg does not start: {done.stderr.strip()[-1000:]}") from error
-        if problem := formats.problem(requirements):
+        if problem := repository_formats.problem(requirements):
             raise HostError(problem)
         return requirements
 
@@ -108,10 +108,10 @@ class Fleet:
         """Examine the repository of an entry; an unreadable repository is refused."""
         control = self.control(path)
         try:
-            decision = formats.decide(place.requirements(control), wanted)
+            decision = repository_formats.decide(work_folder.requirements(control), wanted)
         except HgfleetError as error:
             return Candidate(path, Decision(Action.REFUSE, (str(error),)), 0, 0)
-        return Candidate(path, decision, *place.measure(control / "store"), identity)
+        return Candidate(path, decision, *work_folder.measure(control / "store"), identity)
 
     def disk(self, path: str) -> Disk:
         """Return the file system of a repository."""
@@ -162,7 +162,7 @@ class Upgrade:
             if candidate.decision.action is Action.REFUSE:
                 raise HostError("; ".join(candidate.decision.reasons))
             control = self.fleet.control(candidate.path)
-            before = place.requirements(control)
+            before = work_folder.requirements(control)
             if candidate.decision.action is Action.CURRENT:
                 self._tidy(candidate.path, control)
                 return Outcome(candidate.path)
@@ -176,11 +176,11 @@ class Upgrade:
 
     def _tidy(self, path: str, control: Path) -> None:
         """Remove the old store of a repository that is current."""
-        if not (control / place.WORK).exists() and not (control / place.AWAY).exists():
+        if not (control / work_folder.WORK).exists() and not (control / work_folder.AWAY).exists():
             return
-        with place.claimed(control):
-            place.remove(control / place.AWAY)
-            gone = place.remove_old(control, self.keep_seconds, prune=self.prune)
+        with work_folder.claimed(control):
+            work_folder.remove(control / work_folder.AWAY)
+            gone = work_folder.remove_old(control, self.keep_seconds, prune=self.prune)
         text = "its old store is removed" if gone else "its old store stays for now"
         self.report.step("tidied", path, text, removed=gone)
 
@@ -286,7 +286,10 @@ def table(outcomes: Sequence[Outcome], wanted: frozenset[str]) -> list[str]:
         if not figures.get("changed"):
             continue
         before, after = figures["before"] or {}, figures["after"] or {}
-        row = [outcome.path, f"{formats.summary(outcome.before)} -> {formats.summary(wanted)}"]
+        row = [
+            outcome.path,
+            f"{repository_formats.summary(outcome.before)} -> {repository_formats.summary(wanted)}",
+        ]
         row += _pair(figures["size_before"], figures["size_after"], size)
         for name in ("bundle", "read"):
             row += _pair(before.get(name), after.get(name), _seconds)

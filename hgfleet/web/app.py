@@ -19,9 +19,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import trace
-from hgfleet.web.engine import repositories
-from hgfleet.web.engine.repositories import AwayError
-from hgfleet.web.http import access_log, headers, health, request_counts, routing, signin
+from hgfleet.web.engine import opened_repositories
+from hgfleet.web.engine.opened_repositories import AwayError
+from hgfleet.web.http import access_log, headers, request_counts, routing, signin, worker_health
 from hgfleet.web.http.exchange import (
     Exchange,
     RefusedError,
@@ -69,8 +69,8 @@ class Application:
     def __init__(self, settings: Settings) -> None:
         """Load configuration and registry; each request looks again for a missing file."""
         self._settings = settings
-        self._repositories = repositories.Repositories(settings.root)
-        self._readability = health.Readability(self._repositories.is_readable)
+        self._repositories = opened_repositories.Repositories(settings.root)
+        self._readability = worker_health.Readability(self._repositories.is_readable)
         self._sign_in = signin.SignIn(settings)
         counting = request_counts.Counting(settings.counters, functools.partial(report, "counters"))
         self._responses = Responses(
@@ -114,7 +114,7 @@ class Application:
             return self._answer(exchange)
         except RefusedError as refusal:
             return self._responses.refuse(exchange, refusal)
-        except repositories.UnavailableRepositoryError as problem:
+        except opened_repositories.UnavailableRepositoryError as problem:
             if isinstance(problem, AwayError):
                 # A field of the request's line: many clients may ask while a repository is away.
                 exchange.entry["refused"] = "parked" if problem.is_parked else "identity"
@@ -233,17 +233,17 @@ class Application:
         """Whether this process can start renderers; without them it answers only from memory."""
         return self._rendering.is_alive()
 
-    def health(self) -> health.Health:
+    def health(self) -> worker_health.Health:
         """The health of this process, looked up now."""
         # Checks come every few seconds, with and without other requests.
         self._rendering.end_idle()
         readable = self._readability.look(self._registry.current())
-        return health.assess(
+        return worker_health.assess(
             readable,
-            is_draining=health.is_draining(self._settings.drain, now=time.time()),
+            is_draining=worker_health.is_draining(self._settings.drain, now=time.time()),
             has_renderers=self.can_compute(),
-            mirror_problem=health.mirror_problem_of(self._settings.mirror_state),
-            spool_problem=health.spool_problem_of(
+            mirror_problem=worker_health.mirror_problem_of(self._settings.mirror_state),
+            spool_problem=worker_health.spool_problem_of(
                 self._settings.spool, least_bytes=self._settings.spool_free_bytes
             ),
             load=self._rendering.load(),
@@ -257,7 +257,9 @@ class Application:
 
 
 def _forget_missing(
-    known: repositories.Repositories, readability: health.Readability, registry: Registry
+    known: opened_repositories.Repositories,
+    readability: worker_health.Readability,
+    registry: Registry,
 ) -> None:
     """Forget the repositories that are no longer in the registry."""
     known.forget_except(registry.repositories)

@@ -13,7 +13,7 @@ from hgfleet.web.http import health_listener
 from hgfleet.web.http.settings import from_environment
 
 if TYPE_CHECKING:
-    from hgfleet.web.http.health import Health
+    from hgfleet.web.http.worker_health import Health
 
 
 def on_starting(server: Any) -> None:

@@ -12,14 +12,14 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from hgfleet.replication.protocol import messages
 from hgfleet.replication.protocol.pulling import ANSWER_SECONDS
-from hgfleet.webhooks import identities
+from hgfleet.webhooks import receiver_identities
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.api import ConsumerInfo
 
-    from hgfleet.webhooks.identities import Known
+    from hgfleet.webhooks.receiver_identities import Known
 
 FORMER: Final = "webhooks"
 """The consumer of the release before, which all receivers shared."""
@@ -62,9 +62,9 @@ async def receivers(client: Client) -> dict[Known, ConsumerInfo]:
         names += page["consumers"]
     receivers: dict[Known, ConsumerInfo] = {}
     for name in names:
-        if identities.parse(name, None) is not None:
+        if receiver_identities.parse(name, None) is not None:
             info = await api.consumer_info(messages.EVENTS, name)
-            if (receiver := identities.parse(name, info.config.description)) is not None:
+            if (receiver := receiver_identities.parse(name, info.config.description)) is not None:
                 receivers[receiver] = info
     return receivers
 

@@ -25,7 +25,7 @@ from hgfleet.replication.protocol.connection import (
     Connection,
     LostError,
 )
-from hgfleet.webhooks import consumers, former_spool, identities, letters
+from hgfleet.webhooks import consumers, former_spool, letters, receiver_identities
 from hgfleet.webhooks.deliveries import Deliveries
 from hgfleet.webhooks.letters import Letter, Letters
 from hgfleet.webhooks.settings import STATE_FILE
@@ -132,7 +132,7 @@ class Daemon:
     async def _assign(self, client: Client, api: JetStreamContext, stored: Letters) -> None:
         """Give each receiver its consumer, and remove consumers of receivers not set any more."""
         there = list(await consumers.receivers(client))
-        assigned = identities.assign(
+        assigned = receiver_identities.assign(
             {
                 name: (delivery.receiver.url, delivery.secret)
                 for name, delivery in self._deliveries.items()
@@ -164,7 +164,11 @@ class Daemon:
             if known is None and not former.is_dead:
                 continue
             letter = Letter(
-                *(known.identity if known else identities.NONE, former.receiver, former.event),
+                *(
+                    known.identity if known else receiver_identities.NONE,
+                    former.receiver,
+                    former.event,
+                ),
                 *(former.received, former.attempts, former.reason or "it waited for too long"),
             )
             # A killed run may have moved some of them.

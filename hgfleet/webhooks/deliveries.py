@@ -18,9 +18,9 @@ from hgfleet.replication.protocol.connection import FAILURES, LONGEST_PAUSE
 from hgfleet.replication.protocol.tasks import until
 from hgfleet.webhooks import attempts, consumers, letters
 from hgfleet.webhooks.attempts import Verdict
+from hgfleet.webhooks.delivery_request import RequestError, post
 from hgfleet.webhooks.letters import Letter, Letters
 from hgfleet.webhooks.lines import Lines, Place, Waiting
-from hgfleet.webhooks.request import RequestError, post
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from hgfleet.webhooks.consumers import Taken
-    from hgfleet.webhooks.identities import Known
+    from hgfleet.webhooks.receiver_identities import Known
     from hgfleet.webhooks.settings import Receiver, Settings
 
 PARALLEL: Final = 4

@@ -24,7 +24,7 @@ from typing import Final
 
 from hgfleet.core.report import Report
 from hgfleet.core.text import size
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 from hgfleet.storage.upgrade import Fleet, Upgrade, table
 from testing.bench.repos import OLD_FORMAT, Size, kept
 
@@ -78,7 +78,7 @@ def main() -> int:
             assert outcome.figures.get("changed"), "it has today's format already"
         print("\n".join(table(outcomes, wanted)))
         core = by_core(fleet, "core")
-        sizes = [place.measure(root / name / ".hg/store")[0] for name in ("ours", "core")]
+        sizes = [work_folder.measure(root / name / ".hg/store")[0] for name in ("ours", "core")]
     figures = outcomes[0].figures
     without = figures["seconds"] - sum(figures.get("measured_seconds", ()))
     print(f"hgfleet storage upgrade, with all its checks    {without:8.1f} s  {size(sizes[0])}")

@@ -78,13 +78,13 @@ print(planted.id)
 # Makes the part of a pack the next to be read; otherwise its turn comes within 28 days.
 DUE: Final = """
 import sys
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic.packs import PARTS
 from hgfleet.backup.restic.settings import DEFAULT_PATH, load
 state = load(DEFAULT_PATH).state
-checks = record.load(state, record.PACKS)
+checks = run_records.load(state, run_records.PACKS)
 checks.setdefault(sys.argv[1], {})["part"] = int(sys.argv[2][:2], 16) % PARTS
-record.save(state, record.PACKS, checks)
+run_records.save(state, run_records.PACKS, checks)
 """
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic import prune
 from hgfleet.core.errors import HgfleetError, HostError
 from hgfleet.core.stored_time import past
@@ -18,9 +18,9 @@ from hgfleet.core.stored_time import past
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hgfleet.backup.record import Data
     from hgfleet.backup.restic.restic import Check
     from hgfleet.backup.restic.settings import Settings
+    from hgfleet.backup.run_records import Data
     from hgfleet.core.report import Report
 
 PARTS: Final = 28
@@ -88,7 +88,7 @@ def corrupt(checks: Mapping[str, Data]) -> dict[str, list[str]]:
 def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]:
     """Check the next part of each host's packs; return the hosts with errors."""
     failed = []
-    checks = record.load(settings.state, record.PACKS)
+    checks = run_records.load(settings.state, run_records.PACKS)
     for host in hosts:
         restic = prune.of_host(settings, host)
         part = next_part(checks.get(host))
@@ -104,7 +104,7 @@ def check(settings: Settings, report: Report, hosts: Iterable[str]) -> list[str]
             failed.append(host)
             continue
         checks[host] = after(checks.get(host), part, result, time.time())
-        record.save(settings.state, record.PACKS, checks)
+        run_records.save(settings.state, run_records.PACKS, checks)
         if broken := checks[host]["broken"]:
             text = (
                 f"CORRUPT packs: {', '.join(name[:8] for name in broken)}; to repair them: hgfleet "
@@ -133,7 +133,7 @@ def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str
     missing, and stores them again. A second repair removes parts that the host no longer has from
     the backups that need them. Raises TemporaryError and UnavailableError.
     """
-    checks = record.load(settings.state, record.PACKS)
+    checks = run_records.load(settings.state, run_records.PACKS)
     wanted = [host for host in hosts if is_wrong(checks.get(host, {}))]
     if not wanted:
         return []
@@ -159,7 +159,7 @@ def repair(settings: Settings, report: Report, hosts: Sequence[str]) -> list[str
                 failed.append(host)
                 continue
             checks[host] |= {"broken": [], "errors": 0}
-            record.save(settings.state, record.PACKS, checks)
+            run_records.save(settings.state, run_records.PACKS, checks)
             report.step("repaired", host, text, packs=",".join(broken))
     return failed
 

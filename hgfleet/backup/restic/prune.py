@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import record
-from hgfleet.backup.restic import address, lock_removal, snapshot_times
+from hgfleet.backup import run_records
+from hgfleet.backup.restic import lock_removal, snapshot_times, ssh_address
 from hgfleet.backup.restic.bucket_lock import Bucket
 from hgfleet.backup.restic.restic import Restic
 from hgfleet.backup.restic.settings import CREDENTIALS
@@ -25,8 +25,8 @@ from hgfleet.core.stored_time import past
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from hgfleet.backup.record import Data
     from hgfleet.backup.restic.settings import Retention, Settings
+    from hgfleet.backup.run_records import Data
     from hgfleet.core.report import Report
 
 PATIENCE_SECONDS: Final = 1800.0
@@ -105,7 +105,7 @@ def prune(
     Raises TemporaryError if a backup is under way all the time, UnavailableError for the store.
     """
     failed = []
-    looks = record.load(settings.state, record.PRUNES)
+    looks = run_records.load(settings.state, run_records.PRUNES)
     with at_rest(settings, hosts, patience=patience, sleep=sleep) as stores:
         for host in hosts:
             started = time.monotonic()
@@ -132,7 +132,7 @@ def prune(
                 text = f"{removed} old backups removed in {seconds:.1f} s"
                 report.step("pruned", host, text, removed=removed, seconds=seconds)
             looks[host] = look.data()
-            record.save(settings.state, record.PRUNES, looks)
+            run_records.save(settings.state, run_records.PRUNES, looks)
     return failed
 
 
@@ -212,9 +212,9 @@ def forget(settings: Settings, host: str, names: Sequence[str]) -> list[str]:
 
 def relearn(settings: Settings, host: str) -> None:
     """Forget the recorded snapshots of a host: a repair replaces them, with the same times."""
-    looks = record.load(settings.state, record.PRUNES)
+    looks = run_records.load(settings.state, run_records.PRUNES)
     if looks.pop(host, None) is not None:
-        record.save(settings.state, record.PRUNES, looks)
+        run_records.save(settings.state, run_records.PRUNES, looks)
 
 
 def chosen(ids: Collection[str], names: Sequence[str]) -> list[str]:
@@ -249,7 +249,7 @@ def at_rest(
     stores = {host: of_host(settings, host) for host in hosts}
     stores = {host: restic for host, restic in stores.items() if restic.exists()}
     _wait(stores.items(), patience, sleep)
-    if address.is_ssh(settings.repository):
+    if ssh_address.is_ssh(settings.repository):
         yield stores
         return
     credentials = systemd.credential(CREDENTIALS) or settings.secrets / CREDENTIALS

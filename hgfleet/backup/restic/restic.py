@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hgfleet.backup.restic import address, snapshot_times, store
+from hgfleet.backup.restic import snapshot_times, ssh_address, store
 from hgfleet.backup.restic.settings import CREDENTIALS, PASSWORD, SSH_KEY
 from hgfleet.backup.restic.snapshot_times import Group
 from hgfleet.core.daemons import systemd
@@ -118,7 +118,7 @@ class Restic:
     @property
     def keeps_locks(self) -> bool:
         """Whether the lock of a backup stays in the store when the backup ends."""
-        return not address.is_ssh(self._settings.repository)
+        return not ssh_address.is_ssh(self._settings.repository)
 
     def _cache(self) -> Path:
         """Return the folder of the index. Root has another, because the units cannot write it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup.restic import address
+from hgfleet.backup.restic import ssh_address
 from hgfleet.core import paths
 from hgfleet.core.settings_file import read
 
@@ -103,9 +103,9 @@ def parse(table: Table) -> Settings:
             months=table.integer("keep_months", Retention.months, least=0, most=100_000),
         ),
     )
-    if address.is_ssh(settings.repository):
-        if address.parse(settings.repository) is None:
-            raise table.error("repository", settings.repository, address.EXPECTED)
+    if ssh_address.is_ssh(settings.repository):
+        if ssh_address.parse(settings.repository) is None:
+            raise table.error("repository", settings.repository, ssh_address.EXPECTED)
     elif "@" in settings.repository.partition("//")[2].partition("/")[0]:
         raise table.error(
             "repository", settings.repository.partition("@")[2], "no credentials in it"

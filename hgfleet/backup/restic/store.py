@@ -13,15 +13,15 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup.restic import address
+from hgfleet.backup.restic import ssh_address
 from hgfleet.backup.restic.settings import CREDENTIALS, SSH_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hgfleet.backup.restic.address import SSHStore
     from hgfleet.backup.restic.settings import Settings
+    from hgfleet.backup.restic.ssh_address import SSHStore
 
 _OPTIONS: Final = (
     "BatchMode=yes",
@@ -52,7 +52,7 @@ def access(settings: Settings, secrets: Mapping[str, Path], log: Path | None = N
 
     ssh writes its messages to `log`: restic passes them on, but may end before it has.
     """
-    if not address.is_ssh(settings.repository):
+    if not ssh_address.is_ssh(settings.repository):
         return Access(
             settings.repository,
             (),
@@ -63,7 +63,7 @@ def access(settings: Settings, secrets: Mapping[str, Path], log: Path | None = N
             },
         )
     # `settings.load` has refused every other address.
-    store = address.parse(settings.repository)
+    store = ssh_address.parse(settings.repository)
     assert store is not None, settings.repository
     ssh = _ssh(settings, store, secrets[SSH_KEY])
     if log is not None:

@@ -11,7 +11,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.point.capture import PUSHLOG
 from hgfleet.backup.restores import restore
 from hgfleet.core import stored_time
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from hgfleet.backup.record import Data
     from hgfleet.backup.restic.restic import Restic, Snapshot
     from hgfleet.backup.restic.settings import Settings
     from hgfleet.backup.restores.restore import Restored
+    from hgfleet.backup.run_records import Data
     from hgfleet.core.report import Report
 
 
@@ -58,8 +58,8 @@ def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[st
     records of former drills stay.
     """
     sandbox = settings.state / "drill"
-    known = record.load(settings.state, record.RUNS).get("repositories", {})
-    drills = record.load(settings.state, record.DRILLS)
+    known = run_records.load(settings.state, run_records.RUNS).get("repositories", {})
+    drills = run_records.load(settings.state, run_records.DRILLS)
     failed = []
     for path in paths:
         started = time.time()
@@ -92,7 +92,7 @@ def drill(settings: Settings, restic: Restic, report: Report, paths: Iterable[st
         finally:
             shutil.rmtree(sandbox, ignore_errors=True)
         drills[path] = result
-        record.save(settings.state, record.DRILLS, drills)
+        run_records.save(settings.state, run_records.DRILLS, drills)
     return failed
 
 

@@ -14,7 +14,7 @@ from hgfleet.bundles.decide import activity, demand, names
 from hgfleet.bundles.decide.manifest import locate
 from hgfleet.bundles.decide.plan import NO_IDENTITY, Action, Plan
 from hgfleet.bundles.hg import recent_pushes
-from hgfleet.bundles.steps import adoption, record, workspace
+from hgfleet.bundles.steps import adoption, run_record, workspace
 from hgfleet.bundles.steps.generate import BundleGenerator
 from hgfleet.bundles.steps.job import Job, Options, Outcome
 from hgfleet.bundles.steps.published import PublishedBundles
@@ -144,7 +144,7 @@ class Pipeline:
         self, outcomes: Sequence[Outcome], repositories: Sequence[Repository], started: float
     ) -> None:
         """Leave the figures of the run for metrics; no clone needs them."""
-        figures = record.of(
+        figures = run_record.of(
             outcomes,
             repositories,
             {each.path: self.manifests.read(names.of(each)) for each in repositories},
@@ -154,7 +154,7 @@ class Pipeline:
             ended=time.time(),
         )
         try:
-            record.save(figures, self.config.state)
+            run_record.save(figures, self.config.state)
         except OSError as error:
             self.report.note("record", f"no figures of this run: {error}", error=error)
         places = [*self.job.stores.urls, corruption.PULL_BUNDLES]

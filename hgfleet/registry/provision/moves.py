@@ -77,7 +77,7 @@ def at_rest(place: Path, path: str, wait: int = LOCK_WAIT_S) -> Iterator[None]:
     control = os.open(place / ".hg", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:
-            # hgfleet.storage.place: the claim of an upgrade.
+            # hgfleet.storage.work_folder: the claim of an upgrade.
             fcntl.flock(control, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = lock.lock(vfs.vfs(os.fsencode(place / ".hg/store")), b"lock", wait, desc=b"move")
         except (BlockingIOError, error.LockError):

@@ -30,8 +30,7 @@ from hgfleet.replication.mirror.fresh_copy import Rebuild
 from hgfleet.replication.repositories.errors import MissingError
 from hgfleet.replication.repositories.readers_gate import Gate
 from hgfleet.replication.repositories.registry_paths import RegistryPaths
-from hgfleet.storage import place as storage_place
-from hgfleet.storage import replacing
+from hgfleet.storage import replacing, work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +131,7 @@ def _exchange(
     for _ in range(TRIES):
         gate.check(known.read().path(repository))
         places.identify(new, repository)
-        storage_place.sync(disk)
+        work_folder.sync(disk)
         path = known.read().path(repository)
         old, entry = settings.repositories / path, known.entry(path)
         if not (old / ".hg").is_dir():

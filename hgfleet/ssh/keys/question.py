@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hgfleet.ssh.keys.certificate import Certificate
+    from hgfleet.ssh.keys.user_certificate import Certificate
 
 
 def check_key(arguments: Sequence[str], allowed: Iterable[str]) -> publickey.PublicKey:
@@ -53,11 +53,11 @@ def principal_of(certificate: Certificate, now: float) -> str:
 
 def check_certificate(arguments: Sequence[str], allowed: Iterable[str]) -> Certificate:
     """Check sshd's %t %k: two arguments that describe a certificate of an allowed type."""
-    from hgfleet.ssh.keys import certificate
+    from hgfleet.ssh.keys import user_certificate
 
     if len(arguments) != 2:
         raise DeniedError("question")
     try:
-        return certificate.parse(arguments[0], arguments[1], frozenset(allowed))
+        return user_certificate.parse(arguments[0], arguments[1], frozenset(allowed))
     except publickey.BadKeyError as error:
         raise DeniedError("type" if error.reason == "type" else "question", error.reason) from error

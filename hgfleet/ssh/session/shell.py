@@ -266,7 +266,7 @@ def _count(
 
 def _finish_rename(path: str, options: Options) -> None:
     """Finish a rename that was killed before the folder was at this path."""
-    from hgfleet.selfservice import changes, renaming
+    from hgfleet.selfservice import change_refusals, renaming
     from hgfleet.selfservice.context import Context
 
     context = Context(
@@ -275,17 +275,17 @@ def _finish_rename(path: str, options: Options) -> None:
     # While another session finishes it, the repository is not on this host yet. On a mirror, the
     # applier finishes the rename.
     with contextlib.suppress(TemporaryError):
-        changes.check(context.configuration)
+        change_refusals.check(context.configuration)
         renaming.finish(context, path)
 
 
 def _addressed(text: str, hgrc: str) -> str:
     """Name the address of the service, where this host knows it, in a message to a person."""
-    from hgfleet.selfservice import address
+    from hgfleet.selfservice import service_address
 
     try:
         with open(hgrc, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
-            return address.addressed(text, address.configured(file.read()))
+            return service_address.addressed(text, service_address.configured(file.read()))
     except (OSError, UnicodeDecodeError):
         return text
 
@@ -294,7 +294,7 @@ def _carry_out(
     call: Call, options: Options, client: tuple[str | None, str | None], log: logfmt.Log
 ) -> int:
     """Run a command of the self-service, log it, and print its answer or refusal."""
-    from hgfleet.selfservice import changes, login_check, mirrors, session_slot
+    from hgfleet.selfservice import change_refusals, login_check, mirrors, session_slot
     from hgfleet.selfservice.context import Context
 
     start = time.monotonic()
@@ -323,7 +323,7 @@ def _carry_out(
         )
         login_check.check(context, options.login)
         if call.command.document:
-            changes.check(context.configuration)
+            change_refusals.check(context.configuration)
         answer = call.command.run(context, call)
     except (UsageError, AccessDeniedError, TemporaryError) as error:
         refusal = error

@@ -17,7 +17,7 @@ from hgfleet.web.http import headers, pages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hgfleet.web.engine.repositories import Served
+    from hgfleet.web.engine.opened_repositories import Served
     from hgfleet.web.http.exchange import Environ, StartResponse
 
     Write = Callable[[bytes], object]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hgfleet.web.http.health import Health
+    from hgfleet.web.http.worker_health import Health
 
 READ_SECONDS: Final = 0.5
 """For how long a check may take to send its request."""

@@ -27,18 +27,18 @@ from hgfleet.pushlog.tables import Selection
 from hgfleet.pushlog.view import View
 from hgfleet.web.http import headers, pages
 from hgfleet.web.http.journal import report
-from hgfleet.web.pushlog import push_pages, selection
+from hgfleet.web.pushlog import push_pages, selected_pushes
 from hgfleet.web.pushlog import query as pushlog_query
 from hgfleet.web.pushlog.push_pages import MOST_SHOWN, Line, Place, Row
 from hgfleet.web.pushlog.query import QueryError
-from hgfleet.web.pushlog.selection import Sight
+from hgfleet.web.pushlog.selected_pushes import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.pushlog.tables import Push
     from hgfleet.web.pushlog.query import Query
-    from hgfleet.web.pushlog.selection import Shown
+    from hgfleet.web.pushlog.selected_pushes import Shown
 
 ATOM: Final = "application/atom+xml; charset=utf-8"
 
@@ -118,7 +118,7 @@ def pushes(web: Any) -> Any:
     """Answer /json-pushes."""
 
     def answer(view: View, history: ServedHistory, query: Query) -> bytes:
-        shown = selection.for_programs(view, history, query)
+        shown = selected_pushes.for_programs(view, history, query)
         if query.full:
             return push_pages.pushes_json(shown, query.version, view.last_id, history.details)
         return push_pages.pushes_json(shown, query.version, view.last_id)
@@ -130,7 +130,7 @@ def pushloghtml(web: Any) -> Any:
     """Answer /pushloghtml and /pushloghtml/PAGE."""
 
     def answer(view: View, history: ServedHistory, query: Query) -> bytes:
-        page = selection.for_people(view, history, query)
+        page = selected_pushes.for_people(view, history, query)
         rows = [_row(history, shown) for shown in page.shown]
         paging = pages.Paging(page.number, page.count, page.total)
         return push_pages.html(_place(web), rows, paging)
@@ -142,7 +142,7 @@ def pushlog(web: Any) -> Any:
     """Answer /pushlog and /atom-pushlog."""
 
     def answer(view: View, history: ServedHistory, query: Query) -> bytes:
-        page = selection.for_people(view, history, query)
+        page = selected_pushes.for_people(view, history, query)
         return push_pages.feed(_place(web), [_row(history, shown) for shown in page.shown])
 
     return _answered(web, ATOM, answer)

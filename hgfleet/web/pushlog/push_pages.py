@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hgfleet.pushlog.tables import Push
-    from hgfleet.web.pushlog.selection import Shown
+    from hgfleet.web.pushlog.selected_pushes import Shown
 
 MOST_SHOWN: Final = 50
 """Changesets of a push on a page and in a feed."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.web.engine import frames
 from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.opened_repositories import Served, UnavailableRepositoryError
 from hgfleet.web.engine.places import place_of
-from hgfleet.web.engine.repositories import Served, UnavailableRepositoryError
 from hgfleet.web.http.exchange import RefusedError, not_found, unavailable
 from hgfleet.web.rendering import budgets
 from hgfleet.web.rendering.budgets import Kind
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model.registry import Repository
-    from hgfleet.web.engine.repositories import Repositories
+    from hgfleet.web.engine.opened_repositories import Repositories
     from hgfleet.web.http.exchange import Environ, Exchange
     from hgfleet.web.http.settings import Settings
     from hgfleet.web.rendering.lease import Lease

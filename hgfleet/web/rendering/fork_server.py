@@ -39,8 +39,8 @@ from mercurial.utils import procutil
 from hgfleet.core import trace
 from hgfleet.hg.sessions import session_checks
 from hgfleet.web.engine import archives, frames, hgweb
+from hgfleet.web.engine.opened_repositories import UnavailableRepositoryError
 from hgfleet.web.engine.places import Place
-from hgfleet.web.engine.repositories import UnavailableRepositoryError
 from hgfleet.web.http.journal import described, report
 from hgfleet.web.rendering import budgets, stream_limits
 from hgfleet.web.rendering.answer_writer import AnswerWriter, EndedError
@@ -50,7 +50,7 @@ from hgfleet.web.rendering.cpu_timer import CpuTimer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hgfleet.web.engine.repositories import Repositories
+    from hgfleet.web.engine.opened_repositories import Repositories
 
 KILL: Final = b"K"
 SPAWN: Final = b"S"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hgfleet.web.engine import frames
-from hgfleet.web.engine.repositories import UnavailableRepositoryError
+from hgfleet.web.engine.opened_repositories import UnavailableRepositoryError
 from hgfleet.web.rendering import stream_limits
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from hgfleet.registry.model.registry import Repository
-    from hgfleet.web.engine.repositories import Repositories
+    from hgfleet.web.engine.opened_repositories import Repositories
     from hgfleet.web.rendering.lease import Terms
 
 LEAVING_SECONDS: Final = 5.0

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from hgfleet.web.engine import cache, hgweb
 from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.opened_repositories import AwayError
 from hgfleet.web.engine.places import place_of
-from hgfleet.web.engine.repositories import AwayError
 from hgfleet.web.http import feeds
 from hgfleet.web.http.exchange import bad, method_not_allowed
 from hgfleet.web.http.journal import described, report
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from hgfleet.hg.fingerprint import Fingerprint
     from hgfleet.registry.model.registry import Repository
-    from hgfleet.web.engine.repositories import Repositories, Served
+    from hgfleet.web.engine.opened_repositories import Repositories, Served
     from hgfleet.web.http.exchange import Environ, Exchange
     from hgfleet.web.http.routing import InRepository
     from hgfleet.web.http.settings import Settings

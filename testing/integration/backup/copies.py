@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic.restic import Result, Snapshot
 from hgfleet.backup.restic.settings import Settings
 from hgfleet.backup.restores import restore
@@ -106,7 +106,7 @@ class Host:
     def drilled(self, *paths: str) -> tuple[list[str], dict[str, Any]]:
         """Drill repositories; return those that failed, and the record of all drills."""
         failed = drill(self.settings, self.restic, self.report, paths)  # type: ignore[arg-type]
-        return failed, record.load(self.settings.state, record.DRILLS)
+        return failed, run_records.load(self.settings.state, run_records.DRILLS)
 
     def create(self, path: str, own: str, content: bytes, *, named: bool = True) -> Primary:
         """Create a repository with a push."""

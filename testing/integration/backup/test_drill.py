@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hgfleet.backup import exposure, record
+from hgfleet.backup import exposure, run_records
 from hgfleet.backup.point import capture
 from hgfleet.backup.restores import restore
 from hgfleet.backup.restores.drill import sample
@@ -44,8 +44,8 @@ def made(host: Host) -> Primary:
 
 def status(host: Host, made: Primary) -> exposure.Exposure:
     """Return the state of the repository, as `hgfleet backup status` shows it."""
-    runs = record.load(host.settings.state, record.RUNS)["repositories"]
-    drills: dict[str, Any] = record.load(host.settings.state, record.DRILLS)
+    runs = run_records.load(host.settings.state, run_records.RUNS)["repositories"]
+    drills: dict[str, Any] = run_records.load(host.settings.state, run_records.DRILLS)
     pushes = log_file.tip(made.path / ".hg/store" / log_file.NAME).id
     return exposure.of(
         "team/a",
@@ -111,11 +111,11 @@ def test_a_store_without_the_last_backup_fails_the_drill(host: Host, made: Prima
 
 def test_a_store_that_is_away_proves_nothing(host: Host, made: Primary) -> None:
     assert host.drilled("team/a")[0] == []
-    before = record.load(host.settings.state, record.DRILLS)
+    before = run_records.load(host.settings.state, run_records.DRILLS)
     host.restic.is_away = True
     with pytest.raises(UnavailableError):
         host.drilled("team/a")
-    assert record.load(host.settings.state, record.DRILLS) == before
+    assert run_records.load(host.settings.state, run_records.DRILLS) == before
     assert status(host, made).reason == ""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restores import restore
 from hgfleet.backup.restores.drill import drill
 from hgfleet.backup.restores.restore import Wanted
@@ -109,9 +109,9 @@ def test_a_drill_is_one_of_the_repository_that_the_backup_has(host: Host) -> Non
     host.create("team/a", FIRST, b"content")
     host.run()
     drill(host.settings, host.restic, host.report, ["team/a"])  # type: ignore[arg-type]
-    drilled = record.load(host.settings.state, record.DRILLS)["team/a"]
+    drilled = run_records.load(host.settings.state, run_records.DRILLS)["team/a"]
     assert (drilled["identity"], drilled.get("error")) == (FIRST, None)
-    runs = record.load(host.settings.state, record.RUNS)["repositories"]
+    runs = run_records.load(host.settings.state, run_records.RUNS)["repositories"]
     assert runs["team/a"]["identity"] == FIRST
 
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic import prune as module
 from hgfleet.backup.restic.prune import forget, of_host, prune
 from hgfleet.backup.restic.restic import Restic
@@ -75,7 +75,7 @@ class Store:
     def prune(self, *accepted: str) -> str:
         """Prune; return why it was refused, empty if it was not."""
         failed = prune(self.settings, Report("events", part="backup"), ["hg1"], accepted=accepted)
-        refused = record.load(self.settings.state, record.PRUNES)["hg1"]["refused"]
+        refused = run_records.load(self.settings.state, run_records.PRUNES)["hg1"]["refused"]
         assert failed == (["hg1"] if refused else [])
         return str(refused)
 
@@ -145,12 +145,15 @@ def test_planted_snapshots_push_out_no_genuine_one(
 def test_snapshots_that_were_dated_back_replace_no_genuine_one(store: Store) -> None:
     """Later in its hour than the genuine snapshot, each would be the newest of that hour."""
     assert store.prune() == ""
-    looks = record.load(store.settings.state, record.PRUNES)
+    looks = run_records.load(store.settings.state, run_records.PRUNES)
     before = store.ids()
     planted = store.add(NOW - timedelta(hours=3) + timedelta(seconds=1))
     assert "snapshots that came since the last prune and are dated before it" in store.prune()
     assert store.ids() == {*before, planted}
-    assert record.load(store.settings.state, record.PRUNES)["hg1"]["time"] == looks["hg1"]["time"]
+    assert (
+        run_records.load(store.settings.state, run_records.PRUNES)["hg1"]["time"]
+        == looks["hg1"]["time"]
+    )
     # Copied there by a person.
     assert store.prune("hg1") == ""
     assert store.prune() == ""
@@ -205,7 +208,7 @@ def test_a_file_that_is_not_in_a_backup_differs_from_a_backup_that_cannot_be_rea
 
 def test_a_repository_that_is_gone_is_told(store: Store) -> None:
     assert store.prune() == ""
-    looks = record.load(store.settings.state, record.PRUNES)
+    looks = run_records.load(store.settings.state, run_records.PRUNES)
     with pytest.raises(HostError, match="no restic repository, expected the repository with"):
         module._demand_never(module.parse_look(looks["hg1"]))
     module._demand_never(module.Look())

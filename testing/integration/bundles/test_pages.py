@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps import run_record
 from hgfleet.bundles.steps.explain import explain
 from hgfleet.core.errors import UnavailableError
 from hgfleet.registry.model.registry import Repository
@@ -122,7 +122,7 @@ def test_pages_are_renewed_after_a_run_for_some_that_published_something(
 
 
 def test_a_run_over_all_repositories_leaves_its_figures(regions: BundleSite) -> None:
-    file = regions.config.state / record.NAME
+    file = regions.config.state / run_record.NAME
     project, empty = regions.repository("team/project"), regions.repository("empty", commits=0)
     # The registry is ahead of the disk.
     absent = Repository("absent", "", "public", (), True, ("zstd",))
@@ -131,7 +131,7 @@ def test_a_run_over_all_repositories_leaves_its_figures(regions: BundleSite) -> 
 
     regions.run(project, empty, absent, everything=True)
 
-    figures = record.parse(file.read_bytes())
+    figures = run_record.parse(file.read_bytes())
     assert (figures.repositories, figures.covered) == (1, 1)
     published = regions.published("team/project")
     assert figures.bytes == {store.name: published[0].size for store in regions.stores}

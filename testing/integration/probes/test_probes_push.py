@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.probes import changes, history, push
+from hgfleet.probes import push, push_changes, result_history
 from hgfleet.probes.settings import Push, Settings
 from testing.integration.support.site import HG, Site
 
@@ -108,7 +108,10 @@ def test_hosts_make_no_heads_of_each_other(site: Site, settings: Settings) -> No
         for _ in range(3):
             assert pushed(of_host) == ""
     branches = site.hg_in(REPOSITORY, "branches", "-T", "{branch} ").split()
-    assert sorted(branches) == [changes.branch_of("monitor1"), changes.branch_of("monitor2")]
+    assert sorted(branches) == [
+        push_changes.branch_of("monitor1"),
+        push_changes.branch_of("monitor2"),
+    ]
     assert len(site.hg_in(REPOSITORY, "heads", "-T", "{rev} ").split()) == 2
 
 
@@ -131,4 +134,4 @@ def test_a_damaged_local_repository_is_a_failure_once(settings: Settings) -> Non
 def test_a_hook_that_refuses_is_a_failure_with_its_words(site: Site, settings: Settings) -> None:
     site.hgrc.write_text("[hooks]\npretxnopen.no = sh -c 'echo it is closed; exit 1'\n")
     assert "pretxnopen.no hook" in pushed(settings)
-    assert not (settings.state / history.name(history.PUSH)).exists()
+    assert not (settings.state / result_history.name(result_history.PUSH)).exists()

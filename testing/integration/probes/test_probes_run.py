@@ -16,7 +16,7 @@ from hgfleet.core import files
 from hgfleet.core.errors import ConfigurationError, TemporaryError, UnavailableError
 from hgfleet.objectstore.bucket import StoreError
 from hgfleet.objectstore.settings import Store
-from hgfleet.probes import client, clone, history, page, run
+from hgfleet.probes import client, clone, page, result_history, run
 from hgfleet.probes.settings import Settings
 from testing.integration.support.site import HG, Site
 
@@ -102,7 +102,7 @@ def shown_at(settings: Settings, url: str) -> Settings:
 def test_a_clone_is_a_result_and_leaves_nothing_behind(site: Site, settings: Settings) -> None:
     site.commit(REPOSITORY, "one", "1")
     run.run(settings)
-    clones = history.load(settings.state, history.CLONE)
+    clones = result_history.load(settings.state, result_history.CLONE)
     assert clones.total.succeeded == 1
     assert 0 < clones.total.seconds < settings.timeout_seconds
     assert not list(settings.scratch.iterdir())
@@ -116,7 +116,9 @@ def test_a_failure_is_a_result_whose_problem_is_in_the_journal(
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         run.run(replace(settings, clone_url=f"http://127.0.0.1:{port}"))
-    assert history.load(settings.state, history.CLONE).total == history.Sum(failed=1)
+    assert result_history.load(settings.state, result_history.CLONE).total == result_history.Sum(
+        failed=1
+    )
     said = capfd.readouterr().out
     assert said.startswith("<4>event=probes.clone result=failed")
     assert "hg clone ended with 255" in said
@@ -171,7 +173,7 @@ def test_the_page_of_a_result_is_in_the_store(site: Site, settings: Settings, pa
     assert headers["Content-Type"] == page.CONTENT_TYPE
     assert headers["Cache-Control"] == "public, max-age=30"
     assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=status/")
-    clones = history.load(settings.state, history.CLONE)
+    clones = result_history.load(settings.state, result_history.CLONE)
     assert 0 <= clones.uploaded - clones.results[-1].time < 60
 
 
@@ -192,7 +194,7 @@ def test_a_result_is_kept_where_the_store_does_not_take_the_page(
     url = pages.url if status else "http://127.0.0.1:1"
     with pytest.raises(error, match="AccessDenied" if status else "127.0.0.1:1: cannot upload"):
         run.run(shown_at(settings, url))
-    clones = history.load(settings.state, history.CLONE)
+    clones = result_history.load(settings.state, result_history.CLONE)
     assert (clones.total.succeeded, clones.uploaded) == (1, 0.0)
 
 
@@ -200,9 +202,9 @@ def test_a_damaged_history_begins_anew_and_is_told(
     site: Site, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     site.commit(REPOSITORY, "one", "1")
-    (settings.state / history.name(history.CLONE)).write_text("damage")
+    (settings.state / result_history.name(result_history.CLONE)).write_text("damage")
     run.run(settings)
-    assert history.load(settings.state, history.CLONE).total.attempts == 1
+    assert result_history.load(settings.state, result_history.CLONE).total.attempts == 1
     assert "<4>event=probes.history probe=clone" in capfd.readouterr().out
 
 

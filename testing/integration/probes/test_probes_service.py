@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.probes import history
+from hgfleet.probes import result_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Service:
 
     def attempts(self) -> int:
         """Return the number of clones in the history."""
-        return history.load(self.state, history.CLONE).total.attempts
+        return result_history.load(self.state, result_history.CLONE).total.attempts
 
     def said(self) -> str:
         """Return the output so far."""

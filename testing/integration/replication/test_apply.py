@@ -19,7 +19,7 @@ from hgfleet.replication.mirror.jobs import Job
 from hgfleet.replication.mirror.worker import Worker
 from hgfleet.replication.repositories.registry_paths import Known
 from hgfleet.replication.source.client import GoneError
-from hgfleet.storage import place as storage_place
+from hgfleet.storage import work_folder
 from testing.integration.support.primary import InProcessSource, Primary, create, state
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Pair:
         new, place = self.root / ".replication/new", self.root / self.known.path(identity)
         Rebuild(self.folders, source, new, identity, print, self.root).make()
         (new / identities.FILE).write_text(identities.text(identity))
-        storage_place.rename_exchange(new, place)
+        work_folder.rename_exchange(new, place)
 
     def run(self, *messages: tuple[bytes, bytes], up_to_date: bool = False) -> Result:
         return self.worker.run(Job(self.primary.identity, messages, up_to_date=up_to_date))

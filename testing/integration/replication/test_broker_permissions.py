@@ -21,7 +21,7 @@ from hgfleet.replication.protocol import events, messages, push_objects
 from hgfleet.replication.protocol import streams as streams_of_service
 from hgfleet.replication.protocol.pulling import messages_of
 from hgfleet.replication.protocol.settings import Role, Settings
-from hgfleet.webhooks import consumers, identities, letters
+from hgfleet.webhooks import consumers, letters, receiver_identities
 from hgfleet.webhooks.letters import Letter, Letters
 from testing.integration.replication.secured import (
     BROKER,
@@ -155,7 +155,7 @@ def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
 def test_webhooks_of_the_primary_deliver_through_consumers_and_letters_of_receivers(
     secured: Broker, authority: Authority
 ) -> None:
-    ci = identities.known("0" * 16, "ci", "https://ci.example.org/", b"secret")
+    ci = receiver_identities.known("0" * 16, "ci", "https://ci.example.org/", b"secret")
     letter = Letter(ci.identity, "ci", events.Event("team/tool", "7d" * 16, 1, True, b"{}"), 0.0)
 
     async def story(primary: Host, mirror: Host) -> None:

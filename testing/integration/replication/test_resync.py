@@ -218,7 +218,7 @@ def test_a_killed_resync_leaves_the_old_repository(
     def kill(*_: object) -> None:
         raise Killed
 
-    where = fresh_copy.Rebuild if hasattr(fresh_copy.Rebuild, step) else resync.storage_place
+    where = fresh_copy.Rebuild if hasattr(fresh_copy.Rebuild, step) else resync.work_folder
     monkeypatch.setattr(where, step, kill)
     with pytest.raises(Killed):
         _resync(mirror, said)
@@ -242,7 +242,7 @@ def test_a_push_that_was_applied_meanwhile_is_not_lost(
             mirror.hg_in(PATH, "pull", "--rev", "tip", "--hidden", str(primary.path(PATH)))
             mirror.log(PATH).write_bytes(primary.log(PATH).read_bytes())
 
-    monkeypatch.setattr(resync.storage_place, "sync", sync)
+    monkeypatch.setattr(resync.work_folder, "sync", sync)
     assert _resync(mirror, said).id == 4
     _assert_equal(primary, mirror)
 
@@ -463,7 +463,7 @@ def test_readers_that_change_meanwhile_are_those_of_the_new_repository(
 ) -> None:
     """The registry is not locked then: the documents bring it, and make many folders."""
     _resync(mirror, said)
-    original = resync.storage_place.rename_exchange
+    original = resync.work_folder.rename_exchange
 
     def exchange(place: Path, other: Path) -> None:
         # The documents bring new readers, and write them to the folder that is there.
@@ -471,7 +471,7 @@ def test_readers_that_change_meanwhile_are_those_of_the_new_repository(
         mirror.register(Registry(repositories={PATH: declared}))
         original(place, other)
 
-    monkeypatch.setattr(resync.storage_place, "rename_exchange", exchange)
+    monkeypatch.setattr(resync.work_folder, "rename_exchange", exchange)
     with dynamic_update.locked(mirror.dynamic):
         _resync(mirror, said)
     assert "read = staff" in (mirror.path(PATH) / ".hg/hgrc").read_text()
@@ -496,14 +496,14 @@ def test_a_folder_of_another_repository_is_not_exchanged(mirror: Host, said: lis
 def test_a_repository_that_moves_meanwhile_is_made_where_it_is_then(
     mirror: Host, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = resync.storage_place.sync
+    original = resync.work_folder.sync
 
     def sync(disk: Disk) -> None:
         original(disk)
         mirror.declare("team/moved")
         _name(mirror, "team/moved", IDENTITY)
 
-    monkeypatch.setattr(resync.storage_place, "sync", sync)
+    monkeypatch.setattr(resync.work_folder, "sync", sync)
     _resync(mirror, said)
     assert not mirror.path(PATH).exists()
     assert identities.of(mirror.path("team/moved")) == IDENTITY

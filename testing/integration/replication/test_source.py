@@ -32,7 +32,7 @@ from hgfleet.replication.source.client import (
 )
 from hgfleet.replication.source.requests import Selection
 from hgfleet.replication.terms import repository_fences
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 from testing.integration.support.hosts import IDENTITY, Authority, Host, Primary, client
 from testing.integration.support.site import HGEXT
 
@@ -554,7 +554,7 @@ def test_a_repository_is_closed_after_its_answer(
         assert data.read()
     assert source.state(TOOL).heads
 
-    wait_for("the store has no reader", lambda: not place.is_read(store))
+    wait_for("the store has no reader", lambda: not work_folder.is_read(store))
 
 
 def test_digests_and_state_are_those_of_the_last_record(

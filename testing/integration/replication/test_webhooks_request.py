@@ -10,7 +10,7 @@ import time
 import pytest
 
 from hgfleet.webhooks import (
-    request,
+    delivery_request,
 )
 from testing.integration.replication.relaying import SECONDS
 
@@ -34,7 +34,7 @@ async def answered(answer: bytes, *, seconds: float = 60.0, drips: bool = False)
     port = server.sockets[0].getsockname()[1]
     tls = ssl.create_default_context()
     try:
-        return await request.post(f"http://127.0.0.1:{port}/", {}, b"{}", seconds, tls)
+        return await delivery_request.post(f"http://127.0.0.1:{port}/", {}, b"{}", seconds, tls)
     finally:
         server.close()
 
@@ -64,12 +64,12 @@ def test_the_status_of_the_final_answer_counts(answer: bytes, expected: int) -> 
     ],
 )
 def test_an_answer_that_is_none_is_an_error(answer: bytes, said: str) -> None:
-    with pytest.raises(request.RequestError, match=said):
+    with pytest.raises(delivery_request.RequestError, match=said):
         asyncio.run(answered(answer))
 
 
 def test_one_time_bounds_a_request_also_where_an_answer_drips() -> None:
     began = time.monotonic()
-    with pytest.raises(request.RequestError, match=r"no answer within 0.5 s|no HTTP"):
+    with pytest.raises(delivery_request.RequestError, match=r"no answer within 0.5 s|no HTTP"):
         asyncio.run(answered(b"", seconds=0.5, drips=True))
     assert time.monotonic() - began < SECONDS

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hgfleet.registry.model.registry import Settings, build
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 from testing.integration.support import site
 from testing.support import prefork
 
@@ -95,12 +95,12 @@ class StorageSite(site.Site):
     def worker(self, hook: str, *, measure: str = "no", keep: str = "") -> tuple[int, str]:
         """Run the process that upgrades the repository after `hook`; return code and output.
 
-        The hook has `rebuild`, `revlogs`, `place` and `exchange` of hgfleet.storage, `push()`,
-        which adds a changeset by a session of its own, and `kill()`.
+        The hook has `rebuild`, `revlogs`, `work_folder` and `store_exchange` of hgfleet.storage,
+        `push()`, which adds a changeset by a session of its own, and `kill()`.
         """
         head = (
             "import os, subprocess, sys\n"
-            "from hgfleet.storage import exchange, place, rebuild, revlogs, worker\n"
+            "from hgfleet.storage import rebuild, revlogs, store_exchange, work_folder, worker\n"
             f"def push(argv={self.argv_of_push()!r}):\n"
             "    subprocess.run(argv, check=True, capture_output=True)\n"
             "def kill():\n    os.kill(os.getpid(), 9)\n"
@@ -151,7 +151,7 @@ class StorageSite(site.Site):
 
     def assert_modern(self) -> None:
         assert "revlog-compression-zstd" in (self.store / "requires").read_text()
-        assert not (self.repository / ".hg" / place.WORK).exists()
+        assert not (self.repository / ".hg" / work_folder.WORK).exists()
         self.old("verify", "--quiet")
 
 

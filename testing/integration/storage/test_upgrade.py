@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hgfleet.core import identity
 from hgfleet.registry.model.compiled import dump_compiled
 from hgfleet.registry.model.registry import Settings, build
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +132,7 @@ def test_an_interrupted_push_is_cleaned_up_first(site: StorageSite) -> None:
 
 def test_a_later_run_leaves_a_kept_store(site: StorageSite) -> None:
     site.storage("upgrade", "--no-measure", "--keep-backup", "7")
-    old = site.repository / ".hg" / place.WORK / ".hg/store"
+    old = site.repository / ".hg" / work_folder.WORK / ".hg/store"
     before = digest(old)
     assert "its old store stays for now" in site.upgrade()
     site.storage("upgrade", "--no-measure", "--keep-backup", "0")
@@ -144,7 +144,7 @@ def test_a_later_run_leaves_a_kept_store(site: StorageSite) -> None:
 
 def test_a_kept_store_is_removed_after_its_days(site: StorageSite) -> None:
     site.storage("upgrade", "--no-measure", "--keep-backup", "2")
-    since = site.repository / ".hg" / place.WORK / place.SINCE
+    since = site.repository / ".hg" / work_folder.WORK / work_folder.SINCE
     before = since.stat().st_mtime - 3 * 86_400
     os.utime(since, (before, before))
     assert "its old store is removed" in site.upgrade()
@@ -152,7 +152,7 @@ def test_a_kept_store_is_removed_after_its_days(site: StorageSite) -> None:
 
 
 def test_a_store_kept_by_a_killed_run_stays(site: StorageSite) -> None:
-    hook = "place.SINCE = None"  # the first step after the exchange fails
+    hook = "work_folder.SINCE = None"  # the first step after the exchange fails
     code, said = site.worker(hook, keep="3600")
     assert code == 1, said
     assert "its old store stays for now" in site.upgrade()

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 from testing.integration.storage.site import HGRC, STEADY, StorageSite
 from testing.integration.support.site import program
 
@@ -78,7 +78,7 @@ def test_a_push_that_would_write_names_of_another_encoding_is_refused(site: Stor
     shutil.copytree(site.store, other)
     (other / "requires").write_text("revlogv1\nstore\nfncache\n")
     (site.store / "requires").write_text("revlogv1\nstore\nfncache\ndotencode\n")
-    place.rename_exchange(site.store, other)
+    work_folder.rename_exchange(site.store, other)
     _, complaints = writer.communicate("\n")
     assert "was renewed after this session began" in complaints
     assert not (other / "lock").is_symlink()
@@ -198,11 +198,11 @@ def test_a_kill_beside_the_exchange_leaves_a_repository(site: StorageSite, when:
     kill = "os.kill(os.getpid(), 9)"
     steps = [kill, "real(*a)"] if when == "before" else ["real(*a)", kill]
     hook = (
-        "real = place.rename_exchange\n"
+        "real = work_folder.rename_exchange\n"
         "def exchange(*a):\n"
         "    if a[0].name != 'store': return real(*a)\n"
         f"    {steps[0]}\n    {steps[1]}\n"
-        "place.rename_exchange = exchange\n"
+        "work_folder.rename_exchange = exchange\n"
     )
     code, said = site.worker(hook)
     assert code == -signal.SIGKILL, said

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 
 if TYPE_CHECKING:
     from testing.integration.storage.site import StorageSite
@@ -65,7 +65,7 @@ STEPS = (2, 7, 16, 22, 29, 37)
 
 
 def working_store(site: StorageSite) -> bool:
-    return (site.repository / ".hg" / place.WORK / ".hg/store").is_dir()
+    return (site.repository / ".hg" / work_folder.WORK / ".hg/store").is_dir()
 
 
 def test_a_kill_while_a_push_is_added_leaves_a_store_that_the_next_run_takes_up(
@@ -73,7 +73,7 @@ def test_a_kill_while_a_push_is_added_leaves_a_store_that_the_next_run_takes_up(
 ) -> None:
     code, said = site.worker(KILL_IN_THE_CATCH_UP)
     assert code == -signal.SIGKILL, said
-    journal = site.repository / ".hg" / place.WORK / ".hg/store/journal"
+    journal = site.repository / ".hg" / work_folder.WORK / ".hg/store/journal"
     assert journal.exists()
     before = site.all()
     code, said = site.worker("")
@@ -98,7 +98,7 @@ def test_a_kill_at_any_write_of_the_swap_blocks_no_later_run(
 
 def test_a_working_store_that_cannot_be_recovered_is_made_anew(site: StorageSite) -> None:
     site.worker(KILL_IN_THE_CATCH_UP)
-    store = site.repository / ".hg" / place.WORK / ".hg/store"
+    store = site.repository / ".hg" / work_folder.WORK / ".hg/store"
     (store / "journal").write_bytes(b"no journal\n")
     before = site.all()
     code, said = site.worker("")
@@ -112,7 +112,7 @@ def test_the_lock_of_a_killed_run_does_not_stop_the_next_one(site: StorageSite) 
     code, said = site.worker(KILL_IN_THE_CATCH_UP)
     assert code == -signal.SIGKILL, said
     # Another process got the process id of the killed run, as after a restart of the host.
-    folder = site.repository / ".hg" / place.WORK / ".hg"
+    folder = site.repository / ".hg" / work_folder.WORK / ".hg"
     for lock in (folder / "store/lock", folder / "wlock"):
         owner = lock.readlink().name.rpartition(":")[0]
         lock.unlink()
@@ -125,10 +125,10 @@ def test_the_lock_of_a_killed_run_does_not_stop_the_next_one(site: StorageSite) 
 def test_a_write_that_the_disk_lost_is_heard_and_the_old_store_stays(site: StorageSite) -> None:
     """Linux tells a descriptor that was open before the write; another process may hear first."""
     before = site.all()
-    code, said = site.worker(LOST_WRITE.format(work=place.WORK))
+    code, said = site.worker(LOST_WRITE.format(work=work_folder.WORK))
     assert code != 0, said
     assert "a write was lost" in said
-    assert not (site.repository / ".hg" / place.WORK / place.COMPLETE).exists()
+    assert not (site.repository / ".hg" / work_folder.WORK / work_folder.COMPLETE).exists()
     assert site.all() == before
     site.upgrade()
     site.assert_modern()

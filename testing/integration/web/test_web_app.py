@@ -235,7 +235,7 @@ def test_before_there_is_a_registry_the_server_says_so_and_then_serves(site: Sit
 def test_health_is_about_repositories_that_can_be_read(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hgfleet.web.http.health.HEALTH_S", 0.0)
+    monkeypatch.setattr("hgfleet.web.http.worker_health.HEALTH_S", 0.0)
     site.create("other")
     web = site.application()
     document = json.loads(ask(web, "/healthz").text)

@@ -13,8 +13,8 @@ import pytest
 from hgfleet.hg import fingerprint
 from hgfleet.hg.fingerprint import SETTLED_NS
 from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.opened_repositories import Repositories
 from hgfleet.web.engine.places import Place
-from hgfleet.web.engine.repositories import Repositories
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:

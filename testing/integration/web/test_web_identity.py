@@ -15,8 +15,8 @@ import pytest
 from hgfleet.core import identity
 from hgfleet.web.app import Application
 from hgfleet.web.engine.execution import Execution
+from hgfleet.web.engine.opened_repositories import Repositories, UnavailableRepositoryError
 from hgfleet.web.engine.places import Place
-from hgfleet.web.engine.repositories import Repositories, UnavailableRepositoryError
 from testing.integration.web.support import PROJECT, Reply, Site, ask, last, settle
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
-from hgfleet.backup.restic import address
+from hgfleet.backup.restic import ssh_address
 from testing.unit.ansible import role_variables
 from testing.unit.ansible.role_variables import of_role, value
 
@@ -110,7 +110,7 @@ def test_no_sentence_has_a_private_key() -> None:
     ],
 )
 def test_an_address_is_refused_before_a_host_is_touched(endpoint: str) -> None:
-    assert address.parse(f"{endpoint}/hg1") is None
+    assert ssh_address.parse(f"{endpoint}/hg1") is None
     assert "backup_endpoint is" in refused(templar(OVER_SSH, backup_endpoint=endpoint))
 
 
@@ -141,6 +141,6 @@ def test_credentials_are_those_of_the_store() -> None:
     }
     assert value(variables, "_backup_former_credentials") == "backup-s3"
     repository = value(variables, "_backup_repository")
-    assert address.parse(str(repository)) is not None
+    assert ssh_address.parse(str(repository)) is not None
     names = set(value(templar(BUCKET), "_backup_secrets"))
     assert names == {"backup-password", "backup-s3"}

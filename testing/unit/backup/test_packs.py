@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import record
+from hgfleet.backup import run_records
 from hgfleet.backup.restic import packs, prune
 from hgfleet.backup.restic.packs import PARTS, Checked, after, checked, corrupt, next_part
 from hgfleet.backup.restic.restic import Check, check_of
@@ -69,7 +69,7 @@ def test_a_host_without_checks_and_a_record_of_an_older_release_have_figures() -
 
 
 @pytest.mark.parametrize("known", [{"time": []}, {"read": []}, {"broken": 3}])
-def test_a_damaged_record_has_no_figures(known: record.Data) -> None:
+def test_a_damaged_record_has_no_figures(known: run_records.Data) -> None:
     with pytest.raises(ValueError, match="not the record of a check of packs"):
         checked(known, NOW)
 
@@ -129,9 +129,9 @@ def test_a_record_of_root_belongs_to_the_user_of_the_units(
     given = []
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "chown", lambda *words: given.append(words))
-    record.save(tmp_path, record.DRILLS, {})
+    run_records.save(tmp_path, run_records.DRILLS, {})
     owner = tmp_path.stat()
-    assert given == [(tmp_path / record.DRILLS, owner.st_uid, owner.st_gid)]
+    assert given == [(tmp_path / run_records.DRILLS, owner.st_uid, owner.st_gid)]
 
 
 class Broken:
@@ -173,7 +173,7 @@ def test_packs_are_removed_before_their_content_is_taken_out_of_old_backups(
         "hg3": {"broken": [PACK], "errors": 1},
         "hg4": {"broken": [], "errors": 0},
     }
-    record.save(tmp_path, record.PACKS, known)
+    run_records.save(tmp_path, run_records.PACKS, known)
     report = Report("text", part="backup")
 
     assert packs.repair(settings, report, ["hg1", "hg2", "hg3", "hg4", "hg5"]) == ["hg3"]
@@ -181,7 +181,7 @@ def test_packs_are_removed_before_their_content_is_taken_out_of_old_backups(
     # A host without errors is not disturbed.
     assert asked == [["hg1", "hg2", "hg3"]]
     assert (stores["hg1"].done, stores["hg2"].done) == ([f"packs {PACK}"], ["snapshots"])
-    left = record.load(tmp_path, record.PACKS)
+    left = run_records.load(tmp_path, run_records.PACKS)
     assert {host for host in left if packs.is_wrong(left[host])} == {"hg3"}
     # Copies of packs have content of repositories.
     assert (tmp_path / "corrupt-packs").stat().st_mode & 0o777 == 0o700

@@ -74,7 +74,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
 
     monkeypatch.setattr(module, "Bucket", Bucket)
     monkeypatch.setattr(module, "of_host", lambda _settings, _host: store)
-    monkeypatch.setattr(module.record, "save", lambda *_: None)
+    monkeypatch.setattr(module.run_records, "save", lambda *_: None)
 
 
 def test_the_backups_of_each_host_are_pruned_once_none_is_under_way(

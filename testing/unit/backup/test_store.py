@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hgfleet.backup.restic import prune as prune_module
-from hgfleet.backup.restic.address import SSHStore, parse
 from hgfleet.backup.restic.prune import of_host, prune
 from hgfleet.backup.restic.restic import Restic
 from hgfleet.backup.restic.settings import Settings, load
+from hgfleet.backup.restic.ssh_address import SSHStore, parse
 from hgfleet.backup.restic.store import access
 from hgfleet.core.errors import ConfigurationError, UnavailableError
 from hgfleet.core.report import Report

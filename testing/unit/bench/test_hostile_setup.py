@@ -15,7 +15,7 @@ import pytest
 
 from hgfleet.auth import token_file, tokens
 from hgfleet.core.principal import Principal
-from hgfleet.web.http.health import is_draining
+from hgfleet.web.http.worker_health import is_draining
 from testing.bench import hostile_setup, hostile_site
 from testing.bench.hostile_setup import DESCRIPTION, DISABLED, DRAIN_SECONDS, is_ours
 from testing.e2e.command import Result

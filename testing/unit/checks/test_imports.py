@@ -108,7 +108,7 @@ def test_rooms_import_each_other_in_their_order(tmp_path: Path) -> None:
         hgfleet__web__engine__hgweb="from hgfleet.web.http import pages",
         hgfleet__web__app="from hgfleet.web.engine import hgweb\nimport hgfleet.web.http.pages",
         hgfleet__backup__record="",
-        hgfleet__backup__restic__prune="from hgfleet.backup import record",
+        hgfleet__backup__restic__prune="from hgfleet.backup import run_records",
     )
     assert not imports.problems(top)
 

@@ -12,8 +12,8 @@ import pytest
 from hgfleet import cli
 from hgfleet.core import logfmt
 from hgfleet.directory import fingerprints, people, people_cli
-from hgfleet.directory.changes import Change, Edit
 from hgfleet.directory.client import DirectoryError
+from hgfleet.directory.entry_changes import Change, Edit
 from hgfleet.directory.filters import DISABLED
 from hgfleet.directory.people import PersonError
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.backup import record as backup
+from hgfleet.backup import run_records as backup
 from hgfleet.backup.restic import packs
 from hgfleet.backup.restic.restic import Check
-from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps import run_record
 from hgfleet.bundles.stores import corruption
 from hgfleet.core import counters
 from hgfleet.hg import push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Facts
-from hgfleet.probes import history
-from hgfleet.probes.history import History, Result
+from hgfleet.probes import result_history
+from hgfleet.probes.result_history import History, Result
 from hgfleet.pushlog.record import hash_of, parse
 from hgfleet.steering import health
 from testing.faults import alert_records as records
@@ -36,7 +36,7 @@ def test_bundle_jobs_are_late_and_failed() -> None:
         {"format": 1, "started": NOW - 60, "ended": NOW - 50, "failed": 0, "incomplete": 0}
         | {"repositories": 7, "covered": 7, "oldest": 1.0, "newest": 2.0, "bytes": {"s3-1": 5}}
     )
-    run = record.parse(document(records.late_bundles)(text, NOW))
+    run = run_record.parse(document(records.late_bundles)(text, NOW))
     assert NOW - run.ended > 14 * HOUR
     assert run.started < run.ended
     assert run.failed == run.incomplete == run.repositories - run.covered == 1
@@ -100,16 +100,18 @@ def test_packs_are_corrupt_and_unread() -> None:
 @pytest.mark.parametrize("age", [20, 4000])
 def test_probes_are_late(age: float) -> None:
     results = (Result(NOW - age - 60, None), Result(NOW - age, 0.5))
-    past = history.parse(
-        document(records.late_probe)(history.dump(History(results=results, uploaded=NOW)), NOW)
+    past = result_history.parse(
+        document(records.late_probe)(
+            result_history.dump(History(results=results, uploaded=NOW)), NOW
+        )
     )
     assert NOW - past.results[-1].time >= 400
     assert [result.seconds for result in past.results] == [None, 0.5]
 
 
 def test_a_page_is_late() -> None:
-    text = history.dump(History(results=(Result(NOW, 0.5),), uploaded=NOW))
-    past = history.parse(document(records.late_page)(text, NOW))
+    text = result_history.dump(History(results=(Result(NOW, 0.5),), uploaded=NOW))
+    past = result_history.parse(document(records.late_page)(text, NOW))
     assert NOW - past.uploaded > 900
     assert past.results == (Result(NOW, 0.5),)
 

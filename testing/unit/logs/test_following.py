@@ -13,7 +13,7 @@ import pytest
 from hgfleet.core import logfmt
 from hgfleet.core.errors import UsageError
 from hgfleet.logs import following, sources
-from hgfleet.logs.entry import MICROSECONDS, Entry, fields_of
+from hgfleet.logs.log_entry import MICROSECONDS, Entry, fields_of
 
 if TYPE_CHECKING:
     from pathlib import Path

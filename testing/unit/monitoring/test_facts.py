@@ -10,13 +10,13 @@ import pytest
 
 from hgfleet.backup.restic import packs
 from hgfleet.backup.restic.restic import Check
-from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps import run_record
 from hgfleet.bundles.stores import corruption
 from hgfleet.core import counters, files
 from hgfleet.hg import clone_counts, push_outcome
 from hgfleet.integrity import state
 from hgfleet.monitoring import cli, facts
-from hgfleet.probes import history
+from hgfleet.probes import result_history
 from hgfleet.ssh.keys import lookup_counts
 from hgfleet.ssh.session import session_counts
 from hgfleet.steering import health
@@ -89,8 +89,8 @@ def test_the_host_that_prunes_has_no_backup_of_its_own(tmp_path: Path) -> None:
 def test_figures_of_bundles_and_of_integrity_are_read(tmp_path: Path) -> None:
     for folder in (facts.BUNDLES, facts.INTEGRITY):
         (tmp_path / folder).mkdir(parents=True)
-    made = record.Record(1.0, 2.0, 0, 0, 3, 3, 1.0, 2.0, {"s3-1": 4})
-    record.save(made, tmp_path / facts.BUNDLES)
+    made = run_record.Record(1.0, 2.0, 0, 0, 3, 3, 1.0, 2.0, {"s3-1": 4})
+    run_record.save(made, tmp_path / facts.BUNDLES)
     corruption.note(tmp_path / facts.BUNDLES, {"s3-1": 5.0})
     state.save(state.State(30, 5.0), tmp_path / facts.INTEGRITY)
     host = facts.read(tmp_path, NOW)
@@ -119,7 +119,7 @@ def test_a_damaged_source_is_named_and_the_others_are_read(tmp_path: Path, conte
         content.encode("latin-1") if content != '{"format": 99}' else "",
     )
     put(tmp_path, facts.REPLICA, '{"state": "in-sync"}')
-    put(tmp_path, f"{facts.BUNDLES}/{record.NAME}", content.encode("latin-1"))
+    put(tmp_path, f"{facts.BUNDLES}/{run_record.NAME}", content.encode("latin-1"))
     put(tmp_path, f"{facts.INTEGRITY}/{state.FIGURES}", content.encode("latin-1"))
     host = facts.read(tmp_path, NOW)
     assert set(host.unreadable) == {"steering", "replication", "bundles", "integrity"}
@@ -166,11 +166,11 @@ def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> Non
     assert facts.read(tmp_path, NOW).probes is None
     put(tmp_path, facts.PROBES, 'clone_url = "https://hg.example/canary"\n')
     host = facts.read(tmp_path, NOW)
-    assert (host.probes, host.shows_page) == ({"clone": history.History()}, False)
+    assert (host.probes, host.shows_page) == ({"clone": result_history.History()}, False)
     store = '[store]\nendpoint = "https://s3.example"\nbucket = "status"\n'
     put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{store}')
-    wanted = history.add(history.History(), history.Result(NOW, 0.5))
-    file = put(tmp_path, "var/lib/hgfleet-probes/clone.json", history.dump(wanted))
+    wanted = result_history.add(result_history.History(), result_history.Result(NOW, 0.5))
+    file = put(tmp_path, "var/lib/hgfleet-probes/clone.json", result_history.dump(wanted))
     host = facts.read(tmp_path, NOW)
     assert (host.probes, host.shows_page) == ({"clone": wanted}, True)
     file.write_text("damage")
@@ -180,9 +180,9 @@ def test_results_of_probes_are_read_also_before_the_first(tmp_path: Path) -> Non
 def test_a_push_probe_has_results_of_its_own(tmp_path: Path) -> None:
     push = '[push]\nurl = "ssh://hg@hg1/canary"\nhost = "monitor1"\nknown_hosts = "/known"\n'
     put(tmp_path, facts.PROBES, f'clone_url = "https://hg.example/canary"\n{push}')
-    wanted = history.add(history.History(), history.Result(NOW, None))
-    put(tmp_path, "var/lib/hgfleet-probes/push.json", history.dump(wanted))
-    assert facts.read(tmp_path, NOW).probes == {"clone": history.History(), "push": wanted}
+    wanted = result_history.add(result_history.History(), result_history.Result(NOW, None))
+    put(tmp_path, "var/lib/hgfleet-probes/push.json", result_history.dump(wanted))
+    assert facts.read(tmp_path, NOW).probes == {"clone": result_history.History(), "push": wanted}
 
 
 def test_metrics_of_a_host_say_which_source_is_damaged(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from hgfleet.backup.restic.packs import Checked
 from hgfleet.bundles.decide.activity import Activity
-from hgfleet.bundles.steps.record import Record
+from hgfleet.bundles.steps.run_record import Record
 from hgfleet.directory.sync_check import EXIT_CODES
 from hgfleet.hg import push_outcome
 from hgfleet.hg.clone_counts import Answers
 from hgfleet.integrity.state import Figures
 from hgfleet.monitoring import families
 from hgfleet.monitoring.facts import Backup, Facts
-from hgfleet.probes.history import History, Result, Sum, add
+from hgfleet.probes.result_history import History, Result, Sum, add
 from hgfleet.ssh.keys.lookup_counts import Lookups
 from hgfleet.ssh.session.session_counts import Sessions
 from hgfleet.steering.health import Condition, Health

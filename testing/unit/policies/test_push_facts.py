@@ -9,7 +9,7 @@ import pytest
 
 from hgfleet.core.principal import Principal
 from hgfleet.policies.before import Before
-from hgfleet.policies.moves import Moves
+from hgfleet.policies.older_changesets import Moves
 from hgfleet.policies.push_facts import RepositoryPush
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from hgfleet.probes import page
-from hgfleet.probes.history import DAY_SECONDS, History, Result, Sum, add
 from hgfleet.probes.page import BAD, GOOD, SOME, UNKNOWN, Incident
+from hgfleet.probes.result_history import DAY_SECONDS, History, Result, Sum, add
 
 NOW = datetime(2026, 11, 25, 9, 16, 25, tzinfo=UTC).timestamp()
 URL = "https://hg.example/canary"

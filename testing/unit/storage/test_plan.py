@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from hgfleet.storage import plan
-from hgfleet.storage.formats import Action, Decision
 from hgfleet.storage.plan import Candidate, Disk, Ledger
+from hgfleet.storage.repository_formats import Action, Decision
 
 DUE = Decision(Action.UPGRADE)
 GB = 1000**3

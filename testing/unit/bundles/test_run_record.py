@@ -12,7 +12,7 @@ from hgfleet.bundles.decide.activity import PRIVATE, Activity
 from hgfleet.bundles.decide.manifest import Entry, object_url
 from hgfleet.bundles.decide.names import make_key
 from hgfleet.bundles.decide.plan import Action, Plan
-from hgfleet.bundles.steps import record
+from hgfleet.bundles.steps import run_record
 from hgfleet.bundles.steps.job import Outcome
 from hgfleet.core.errors import HostError, UnavailableError
 from hgfleet.registry.model.registry import Repository
@@ -41,8 +41,8 @@ def repository(path: str, *kinds: str) -> Repository:
 
 def figures(
     outcomes: list[Outcome], published: dict[str, tuple[Entry, ...]], *repositories: Repository
-) -> record.Record:
-    return record.of(outcomes, repositories, published, URLS, BUSIEST, started=1.0, ended=3.0)
+) -> run_record.Record:
+    return run_record.of(outcomes, repositories, published, URLS, BUSIEST, started=1.0, ended=3.0)
 
 
 def test_a_repository_with_a_published_bundle_is_covered() -> None:
@@ -90,19 +90,19 @@ def test_the_record_is_read_as_it_was_written_and_names_no_repository_by_itself(
     tmp_path: Path,
 ) -> None:
     run = figures([outcome("team/secret", "zstd")], {"team/secret": (entry("team/secret"),)})
-    record.save(run, tmp_path)
-    file = tmp_path / record.NAME
-    assert record.parse(file.read_bytes()) == run
+    run_record.save(run, tmp_path)
+    file = tmp_path / run_record.NAME
+    assert run_record.parse(file.read_bytes()) == run
     assert run.busiest == BUSIEST
     assert "secret" not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o644
 
 
 def test_the_record_of_a_former_release_is_read(tmp_path: Path) -> None:
-    record.save(figures([], {}), tmp_path)
-    data = json.loads((tmp_path / record.NAME).read_text())
+    run_record.save(figures([], {}), tmp_path)
+    data = json.loads((tmp_path / run_record.NAME).read_text())
     del data["busiest"]
-    assert not record.parse(json.dumps(data)).busiest
+    assert not run_record.parse(json.dumps(data)).busiest
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_the_record_of_a_former_release_is_read(tmp_path: Path) -> None:
     [{"busiest": {"a": {}}}, {"format": 9}, {"ended": "x"}, {"bytes": 3}, {"failed": None}],
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    record.save(figures([], {}), tmp_path)
-    data = json.loads((tmp_path / record.NAME).read_text())
+    run_record.save(figures([], {}), tmp_path)
+    data = json.loads((tmp_path / run_record.NAME).read_text())
     with pytest.raises(ValueError, match=r"format|could not convert|record of a run"):
-        record.parse(json.dumps(data | change))
+        run_record.parse(json.dumps(data | change))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}"])
 def test_another_file_is_no_record(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expecting value|not the record"):
-        record.parse(text)
+        run_record.parse(text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.storage import place
+from hgfleet.storage import work_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +30,14 @@ HOUR, DAY = 3600.0, 86_400.0
 def test_an_old_store_stays_for_its_days_and_its_readers(
     age: float, kept: float, is_read: bool, prune: bool, expected: bool
 ) -> None:
-    assert place.stays(age, kept, is_read=is_read, prune=prune) is expected
+    assert work_folder.stays(age, kept, is_read=is_read, prune=prune) is expected
 
 
 def test_the_days_of_an_old_store_of_the_future_begin_now(tmp_path: Path) -> None:
-    work = tmp_path / place.WORK
+    work = tmp_path / work_folder.WORK
     (work / ".hg/store").mkdir(parents=True)
-    (since := work / place.SINCE).touch()
+    (since := work / work_folder.SINCE).touch()
     os.utime(since, (4e9, 4e9))
-    assert not place.remove_old(tmp_path, 60.0)
+    assert not work_folder.remove_old(tmp_path, 60.0)
     assert since.stat().st_mtime < 4e9
     assert (work / ".hg/store").is_dir()

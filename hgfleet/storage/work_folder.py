@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from hgfleet.core import durable, files, swap
 from hgfleet.core.errors import HostError, TemporaryError
 from hgfleet.core.stored_time import is_future
-from hgfleet.storage import formats
+from hgfleet.storage import repository_formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,13 +83,13 @@ def requirements(control: Path) -> frozenset[str]:
     requirements_: frozenset[str] = frozenset()
     for name in ("requires", "store/requires"):
         try:
-            requirements_ |= formats.parse((control / name).read_text("ascii"))
+            requirements_ |= repository_formats.parse((control / name).read_text("ascii"))
         except FileNotFoundError:
             if name == "requires":
                 raise HostError(f"{control}: no repository ({name} is missing)") from None
         except (OSError, UnicodeError) as error:
             raise HostError(f"{control}/{name}: {error}") from error
-        if formats.SHARE_SAFE not in requirements_:
+        if repository_formats.SHARE_SAFE not in requirements_:
             # The other file would be a leftover that Mercurial does not read.
             break
     return requirements_

@@ -12,7 +12,7 @@ import pytest
 
 from hgfleet.directory import publickey
 from hgfleet.directory.entries import DeniedError
-from hgfleet.ssh.keys import authorized_keys, certificate, lookup, settings
+from hgfleet.ssh.keys import authorized_keys, lookup, settings, user_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def test_certificates_of_ssh_keygen_can_be_read(tmp_path: Path, kind: str) -> No
     )
     key_type, blob, *_ = (tmp_path / "key-cert.pub").read_text().split()
 
-    read = certificate.parse(key_type, blob)
+    read = user_certificate.parse(key_type, blob)
 
     assert (read.serial, read.key_id, read.is_user) == (42, "an id", True)
     assert read.principals == ("alice", "bob")
@@ -306,4 +306,4 @@ def test_restrictions_that_sshd_keeps_are_welcome(ask: Callable[..., Any]) -> No
 def test_a_site_that_allows_fewer_types_allows_fewer_certificates() -> None:
     kind, blob = made("ssh-rsa")
     with pytest.raises(publickey.BadKeyError, match="not allowed"):
-        certificate.parse(kind, blob, {"ssh-ed25519"})
+        user_certificate.parse(kind, blob, {"ssh-ed25519"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hgfleet.selfservice import address, commands
+from hgfleet.selfservice import commands, service_address
 from hgfleet.selfservice.command import understand
 from hgfleet.selfservice.context import Context
 from testing.unit.selfservice.selfservice_registry import BOB
@@ -28,20 +28,23 @@ TEXT = 'hg clone ssh://hg@HOST/people/x; see "ssh hg@HOST help".'
 )
 def test_messages_name_the_known_address(url: str, command: str) -> None:
     expected = f'hg clone {url}/people/x; see "{command} help".'
-    assert address.addressed(TEXT, url) == expected
+    assert service_address.addressed(TEXT, url) == expected
 
 
 @pytest.mark.parametrize(
     "url", ["https://example.org", "ssh://hg@x y", "ssh://-oProxyCommand=x", "ssh://hg@-x"]
 )
 def test_a_value_that_is_no_address_is_not_made_into_a_command(url: str) -> None:
-    assert address.addressed(TEXT, url) == TEXT
+    assert service_address.addressed(TEXT, url) == TEXT
 
 
 def test_an_address_is_read_from_the_configuration_of_the_host() -> None:
-    assert address.configured("[hgfleet]\nssh-url = ssh://hg@a.example/\n") == "ssh://hg@a.example"
-    assert address.configured("[hgfleet]\nssh-url =\n") == "ssh://hg@HOST"
-    assert address.configured("") == "ssh://hg@HOST"
+    assert (
+        service_address.configured("[hgfleet]\nssh-url = ssh://hg@a.example/\n")
+        == "ssh://hg@a.example"
+    )
+    assert service_address.configured("[hgfleet]\nssh-url =\n") == "ssh://hg@HOST"
+    assert service_address.configured("") == "ssh://hg@HOST"
 
 
 def test_help_asks_for_the_address_only_where_it_is_not_known(tmp_path: Path) -> None:
@@ -51,7 +54,7 @@ def test_help_asks_for_the_address_only_where_it_is_not_known(tmp_path: Path) ->
     context = Context(BOB, "", "", "", str(hgrc))
     assert "where HOST" in help_.command.run(context, help_)
     hgrc.write_text("[hgfleet]\nssh-url = ssh://hg@hg.example.org\n")
-    said = address.addressed(
+    said = service_address.addressed(
         help_.command.run(Context(BOB, "", "", "", str(hgrc)), help_), "ssh://hg@hg.example.org"
     )
     assert "HOST" not in said

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hgfleet.core import hgrc
 from hgfleet.core.errors import TemporaryError
 from hgfleet.pushlog import term
-from hgfleet.selfservice import address
+from hgfleet.selfservice import service_address
 
 
 def check(configuration: str) -> None:
@@ -20,5 +20,5 @@ def check(configuration: str) -> None:
     if primary := hgrc.setting(configuration, "replica-of"):
         raise TemporaryError(
             f"Nothing was changed: this host has copies, and its primary is {primary}; expected "
-            f"a command to {address.configured(configuration)}."
+            f"a command to {service_address.configured(configuration)}."
         )

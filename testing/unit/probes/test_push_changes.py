@@ -8,8 +8,8 @@ import pytest
 from mercurial import ui
 from mercurial.repo import factory
 
-from hgfleet.probes import changes
-from hgfleet.probes.changes import CHANGESET_SECONDS, Chain, is_sent, target
+from hgfleet.probes import push_changes
+from hgfleet.probes.push_changes import CHANGESET_SECONDS, Chain, is_sent, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,10 +65,10 @@ def repository(place: Path) -> Any:
 def test_runs_of_three_hours_make_four_changesets_without_files(tmp_path: Path) -> None:
     """A changeset in each hour, and a first changeset before; each run moves the bookmark."""
     place = tmp_path / "pushed"
-    changes.create(place)
+    push_changes.create(place)
     before = b""
     for minute in range(0, 181, 4):
-        changes.prepare(place, HOST, NOW + minute * 60)
+        push_changes.prepare(place, HOST, NOW + minute * 60)
         at = repository(place)._bookmarks[b"minute/monitor1.example"]
         assert at != before, minute
         before = at

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgfleet.probes import history
-from hgfleet.probes.history import DAY_SECONDS, History, Result, Sum, add, date
+from hgfleet.probes import result_history
+from hgfleet.probes.result_history import DAY_SECONDS, History, Result, Sum, add, date
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def test_results_stay_for_a_day_and_sums_for_90() -> None:
     for day in range(200):
         kept = add(kept, Result(NOW + day * DAY_SECONDS, 1.0))
     assert kept.results == (Result(NOW + 199 * DAY_SECONDS, 1.0),)
-    assert len(kept.days) == history.DAYS
+    assert len(kept.days) == result_history.DAYS
     assert min(kept.days) == date(NOW + 110 * DAY_SECONDS)
     assert kept.total == Sum(200, 0, 200.0)
 
@@ -60,20 +60,20 @@ def test_the_bounds_hold_for_any_clock_and_the_file_keeps_a_history(
     kept = History(uploaded=NOW)
     for time, seconds in results:
         kept = add(kept, Result(round(time, 3), None if seconds is None else round(seconds, 3)))
-    assert len(kept.days) <= history.DAYS
+    assert len(kept.days) <= result_history.DAYS
     assert kept.total.attempts == len(results)
     assert list(kept.results) == sorted(kept.results, key=lambda result: result.time)
-    read = history.parse(history.dump(kept))
+    read = result_history.parse(result_history.dump(kept))
     assert (read.results, read.days.keys()) == (kept.results, kept.days.keys())
     assert (read.total.succeeded, read.total.failed) == (kept.total.succeeded, kept.total.failed)
-    assert history.dump(read) == history.dump(kept)
+    assert result_history.dump(read) == result_history.dump(kept)
 
 
 def test_a_host_without_a_file_has_an_empty_history(tmp_path: Path) -> None:
-    assert history.load(tmp_path, history.PUSH) == History()
-    history.save(add(History(), Result(NOW, 1.0)), tmp_path, history.PUSH)
-    assert history.load(tmp_path, history.PUSH) == add(History(), Result(NOW, 1.0))
-    assert history.load(tmp_path, history.CLONE) == History()
+    assert result_history.load(tmp_path, result_history.PUSH) == History()
+    result_history.save(add(History(), Result(NOW, 1.0)), tmp_path, result_history.PUSH)
+    assert result_history.load(tmp_path, result_history.PUSH) == add(History(), Result(NOW, 1.0))
+    assert result_history.load(tmp_path, result_history.CLONE) == History()
     assert (tmp_path / "push.json").stat().st_mode & 0o777 == 0o644
 
 
@@ -84,11 +84,13 @@ def test_a_host_without_a_file_has_an_empty_history(tmp_path: Path) -> None:
         "[]",
         '{"format": 2}',
         '{"format": 1}',
-        history.dump(History()).replace("{}", "7"),
-        history.dump(add(History(), Result(NOW, 1.0))).replace("2026-11-25", "<b>"),
-        history.dump(add(History(), Result(NOW, 1.0))).replace('"results": [[', '"results": [7, ['),
+        result_history.dump(History()).replace("{}", "7"),
+        result_history.dump(add(History(), Result(NOW, 1.0))).replace("2026-11-25", "<b>"),
+        result_history.dump(add(History(), Result(NOW, 1.0))).replace(
+            '"results": [[', '"results": [7, ['
+        ),
     ],
 )
 def test_a_damaged_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
-        history.parse(text)
+        result_history.parse(text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.webhooks import identities
-from hgfleet.webhooks.identities import Known, assign, known, parse
+from hgfleet.webhooks import receiver_identities
+from hgfleet.webhooks.receiver_identities import Known, assign, known, parse
 
 URL, OTHER_URL = "https://ci.example.org/hook?token=secret", "https://chat.example.org/"
 SECRET, OTHER_SECRET = b"0123456789abcdef", b"fedcba9876543210"
@@ -81,6 +81,6 @@ def test_consumers_of_others_are_no_receivers(name: str) -> None:
 @pytest.mark.parametrize("description", [None, "", "[]", "{}", "{"])
 def test_a_description_that_was_changed_is_of_no_receiver(description: str | None) -> None:
     """It matches no receiver, so it is removed."""
-    receiver = parse(f"{identities.PREFIX}{CI}", description)
+    receiver = parse(f"{receiver_identities.PREFIX}{CI}", description)
     assert receiver == Known(CI, "", "", "")
     assert assign({"ci": (URL, SECRET)}, [receiver])["ci"].identity != CI

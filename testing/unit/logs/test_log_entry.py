@@ -7,8 +7,8 @@ import json
 import pytest
 
 from hgfleet.core import logfmt
-from hgfleet.logs import entry
-from hgfleet.logs.entry import Entry
+from hgfleet.logs import log_entry
+from hgfleet.logs.log_entry import Entry
 
 ID = "1f2e3d4c5b6a7988"
 PUSH = f"{'7d' * 16}.42"
@@ -30,7 +30,7 @@ PUSH = f"{'7d' * 16}.42"
 )
 def test_fields_are_read_as_they_were_written(value: str) -> None:
     line = logfmt.line("session", command=value, id=ID, seconds=0.25)
-    assert entry.fields_of(line) == {
+    assert log_entry.fields_of(line) == {
         "event": "session",
         "command": value,
         "id": ID,
@@ -54,14 +54,14 @@ def test_fields_are_read_as_they_were_written(value: str) -> None:
     ],
 )
 def test_a_message_of_another_form_has_no_fields(message: str) -> None:
-    assert entry.fields_of(message) == {}
+    assert log_entry.fields_of(message) == {}
 
 
 def test_a_client_cannot_put_an_id_into_another_field() -> None:
     line = logfmt.line("session", command=f'x" id={ID} y="', id="0" * 16)
-    assert Entry(0, "hg1", "hgfleet-shell", line, entry.fields_of(line)).id == "0" * 16
+    assert Entry(0, "hg1", "hgfleet-shell", line, log_entry.fields_of(line)).id == "0" * 16
     uri = json.dumps({"id": "0" * 16, "uri": f'/x","id":"{ID}'})
-    assert Entry(0, "hg1", "nginx", uri, entry.fields_of(uri)).id == "0" * 16
+    assert Entry(0, "hg1", "nginx", uri, log_entry.fields_of(uri)).id == "0" * 16
 
 
 def journal(message: object, **more: object) -> bytes:
@@ -77,7 +77,7 @@ def journal(message: object, **more: object) -> bytes:
 
 
 def test_a_line_of_the_journal_is_an_entry() -> None:
-    parsed = entry.of_journal(journal(f"event=push push={PUSH} id={ID}"))
+    parsed = log_entry.of_journal(journal(f"event=push push={PUSH} id={ID}"))
     assert parsed is not None
     assert (parsed.host, parsed.source, parsed.id, parsed.push) == (
         "hg1",
@@ -93,18 +93,18 @@ def test_a_line_of_the_journal_is_an_entry() -> None:
 
 def test_a_service_that_prints_its_lines_goes_by_its_unit() -> None:
     more = {"_TRANSPORT": "stdout", "SYSLOG_IDENTIFIER": "hgfleet"}
-    parsed = entry.of_journal(journal("x", _SYSTEMD_UNIT="hgfleet-relay.service", **more))
+    parsed = log_entry.of_journal(journal("x", _SYSTEMD_UNIT="hgfleet-relay.service", **more))
     assert parsed is not None
     assert parsed.source == "hgfleet-relay"
     # The process had ended before the journal looked for its unit.
-    parsed = entry.of_journal(journal("x"))
+    parsed = log_entry.of_journal(journal("x"))
     assert parsed is not None
     assert parsed.source == "hgfleet-shell"
 
 
 def test_control_characters_reach_no_terminal() -> None:
     bytes_of_a_message = list(b"red \x1b[31m\r\n \xff \xc2\x9b2J")
-    parsed = entry.of_journal(journal(bytes_of_a_message, _HOSTNAME="hg1\x1b[2J"))
+    parsed = log_entry.of_journal(journal(bytes_of_a_message, _HOSTNAME="hg1\x1b[2J"))
     assert parsed is not None
     assert parsed.line().isprintable()
     assert "\\x1b[31m\\x0d\\x0a" in parsed.line()
@@ -128,7 +128,7 @@ def test_control_characters_reach_no_terminal() -> None:
     ],
 )
 def test_another_line_of_the_journal_is_none(line: bytes) -> None:
-    assert entry.of_journal(line) is None
+    assert log_entry.of_journal(line) is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_another_line_of_the_journal_is_none(line: bytes) -> None:
 )
 def test_a_request_has_the_time_of_its_end(fields: dict[str, object], time: int) -> None:
     line = json.dumps({**fields, "id": ID, "status": 200}).encode() + b"\n"
-    request = entry.of_request_log(line, "hgweb1", "nginx")
+    request = log_entry.of_request_log(line, "hgweb1", "nginx")
     assert request is not None
     assert (request.time, request.id, request.fields["status"]) == (time, ID, "200")
 
@@ -158,4 +158,4 @@ def test_a_request_has_the_time_of_its_end(fields: dict[str, object], time: int)
     ],
 )
 def test_another_line_of_a_request_log_is_none(line: bytes) -> None:
-    assert entry.of_request_log(line, "hgweb1", "nginx") is None
+    assert log_entry.of_request_log(line, "hgweb1", "nginx") is None

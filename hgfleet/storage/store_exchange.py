@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hgfleet.core import files
 from hgfleet.core.errors import HostError
-from hgfleet.storage import formats, place
+from hgfleet.storage import repository_formats, work_folder
 from hgfleet.storage.contents import contents
 from hgfleet.storage.opened import open_repository
 from hgfleet.storage.revlogs import DamagedError
@@ -31,7 +31,7 @@ def exchange(repository: Path, source: Any, disk: Disk) -> None:
     Raises DamagedError and HostError, and then the old store is in its place.
     """
     control = repository / ".hg"
-    folder = control / place.WORK
+    folder = control / work_folder.WORK
     store, new = control / "store", folder / ".hg/store"
     _copy_others(store, new)
     before = contents(source)
@@ -45,10 +45,10 @@ def exchange(repository: Path, source: Any, disk: Disk) -> None:
     (new / "lock").unlink(missing_ok=True)
     (new / "lock").symlink_to((store / "lock").readlink())
     new.chmod(stat.S_IMODE(store.stat().st_mode))
-    place.sync(disk)
+    work_folder.sync(disk)
     _exchange_folders(repository, store, new, before)
-    (folder / place.COMPLETE).unlink(missing_ok=True)
-    (folder / place.SINCE).touch()
+    (folder / work_folder.COMPLETE).unlink(missing_ok=True)
+    (folder / work_folder.SINCE).touch()
     # The lock of the old store: pushes that waited for it now find the new store.
     (new / "lock").unlink()
 
@@ -56,18 +56,18 @@ def exchange(repository: Path, source: Any, disk: Disk) -> None:
 def _exchange_folders(repository: Path, store: Path, new: Path, before: Contents) -> None:
     """Exchange the folders, and exchange them back if the contents differ afterwards."""
     try:
-        place.rename_exchange(store, new)
+        work_folder.rename_exchange(store, new)
     except OSError as problem:
         (new / "lock").unlink()
         raise HostError(f"{store}: cannot be exchanged ({problem.strerror})") from problem
     try:
         after = contents(open_repository(repository))
     except BaseException:
-        place.rename_exchange(store, new)
+        work_folder.rename_exchange(store, new)
         (new / "lock").unlink()
         raise
     if after != before:
-        place.rename_exchange(store, new)
+        work_folder.rename_exchange(store, new)
         (new / "lock").unlink()
         raise DamagedError(f"put back: it was {before}, and with the new store it is {after}")
 
@@ -105,11 +105,12 @@ def _make_share_safe(control: Path, source: Any) -> None:
     changes.
     """
     current = {name.decode("ascii") for name in source.requirements}
-    if formats.SHARE_SAFE in current:
+    if repository_formats.SHARE_SAFE in current:
         return
     mode = stat.S_IMODE((control / "requires").stat().st_mode)
+    of_working_copy = current & repository_formats.WORKING_COPY
     for file, names in (
-        (control / "store/requires", current - formats.WORKING_COPY),
-        (control / "requires", (current & formats.WORKING_COPY) | {formats.SHARE_SAFE}),
+        (control / "store/requires", current - of_working_copy),
+        (control / "requires", of_working_copy | {repository_formats.SHARE_SAFE}),
     ):
         files.replace(file, "".join(f"{name}\n" for name in sorted(names)), mode=mode)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hgfleet.storage import formats
-from hgfleet.storage.formats import Action
+from hgfleet.storage import repository_formats
+from hgfleet.storage.repository_formats import Action
 
 TODAY = frozenset(
     {
@@ -15,7 +15,7 @@ OLD = frozenset({"dotencode", "fncache", "revlogv1", "store"})
 
 
 def test_what_new_repositories_have_is_added_and_explained() -> None:
-    decision = formats.decide(OLD, TODAY)
+    decision = repository_formats.decide(OLD, TODAY)
     assert decision.action is Action.UPGRADE
     assert decision.missing == (
         *("generaldelta", "revlog-compression-zstd", "share-safe", "sparserevlog"),
@@ -25,7 +25,7 @@ def test_what_new_repositories_have_is_added_and_explained() -> None:
 
 @pytest.mark.parametrize("more", [set(), {"dirstate-v2"}])
 def test_a_repository_like_new_ones_is_left_alone(more: set[str]) -> None:
-    assert formats.decide(TODAY | more, TODAY).action is Action.CURRENT
+    assert repository_formats.decide(TODAY | more, TODAY).action is Action.CURRENT
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_a_repository_like_new_ones_is_left_alone(more: set[str]) -> None:
     ],
 )
 def test_what_is_not_known_is_refused_with_a_way_out(current: frozenset[str], words: str) -> None:
-    decision = formats.decide(current, TODAY)
+    decision = repository_formats.decide(current, TODAY)
     assert decision.action is Action.REFUSE
     assert words in decision.reasons[0]
 
 
 def test_a_goal_that_this_program_cannot_reach_is_refused() -> None:
-    decision = formats.decide(OLD, TODAY | {"persistent-nodemap"})
+    decision = repository_formats.decide(OLD, TODAY | {"persistent-nodemap"})
     assert decision.action is Action.REFUSE
     assert "does not know how to add that" in decision.reasons[0]
-    assert formats.problem(TODAY) is None
-    assert "share-safe" in (formats.problem(TODAY - {"share-safe"}) or "")
+    assert repository_formats.problem(TODAY) is None
+    assert "share-safe" in (repository_formats.problem(TODAY - {"share-safe"}) or "")
