@@ -91,7 +91,7 @@ class Letters:
             _REASON: letter.reason.encode("ascii", "replace").decode().translate(_LINES),
         }
         if once:
-            headers[messages.MESSAGE_ID] = f"{kind}.{letter.identity}.{once}"
+            headers[messages.MESSAGE_ID_HEADER] = f"{kind}.{letter.identity}.{once}"
         await self._api.publish(
             subject(kind, letter.identity), letter.event.body, stream=STREAM, headers=headers
         )

@@ -247,8 +247,8 @@ class Announcer:
             messages.events(record.repository),
             events.body(record, path, is_public=is_public, is_again=record.id <= highest),
             {
-                messages.MESSAGE_ID: messages.message_id(record, entry.hash),
-                messages.HASH: entry.hash,
+                messages.MESSAGE_ID_HEADER: messages.message_id(record, entry.hash),
+                messages.HASH_HEADER: entry.hash,
             },
         )
         if not is_known:

@@ -34,7 +34,7 @@ async def last(
         if number is None:
             continue
         line = (message.data or b"").partition(b"\n")[0]
-        path = losses.named(headers.get(messages.PATH, identity), identity, paths)
+        path = losses.named(headers.get(messages.PATH_HEADER, identity), identity, paths)
         hashed = hash_of(line) if line else messages.hash_in(headers)
         pushes.append(Known(STREAM, path, identity, number, hashed, streams.epoch_of(headers)))
     return pushes

@@ -46,15 +46,15 @@ EPOCHS: Final = "hgfleet-epoch"
 EPOCH: Final = "hgfleet.epoch"
 """The only subject of the stream of terms."""
 
-MESSAGE_ID: Final = "Nats-Msg-Id"
-HASH: Final = "Hgfleet-Hash"
+MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
+HASH_HEADER: Final = "Hgfleet-Hash"
 """Header with the hash of a record. Number and hash together name a push, because the number may be
 used again after a restore. Messages of the previous release have no such header."""
 
-PATH: Final = "Hgfleet-Path"
+PATH_HEADER: Final = "Hgfleet-Path"
 """Header with the repository's path at the publication, for logs and for the previous release."""
-REGISTRY: Final = "Hgfleet-Registry"
-SESSION: Final = "Hgfleet-Session"
+REGISTRY_HEADER: Final = "Hgfleet-Registry"
+SESSION_HEADER: Final = "Hgfleet-Session"
 
 MAX_PAYLOAD: Final = 512 * 1024
 """Most bytes of a changegroup, or of a document, in a message; mirrors fetch larger data."""
@@ -161,9 +161,9 @@ class PushMessage:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
-        known = {REGISTRY: self.registry, SESSION: self.session}
+        known = {REGISTRY_HEADER: self.registry, SESSION_HEADER: self.session}
         more = {name: value for name, value in known.items() if value}
-        return {MESSAGE_ID: self.id, HASH: self.hash, PATH: self.path, **more}
+        return {MESSAGE_ID_HEADER: self.id, HASH_HEADER: self.hash, PATH_HEADER: self.path, **more}
 
     def body(self) -> bytes:
         """Return the body: the line, a line feed, the changegroup."""
@@ -185,27 +185,27 @@ def named(headers: Mapping[str, str] | None) -> tuple[str, int, int] | None:
 
     The id of the previous release has no epoch before the first promotion.
     """
-    match = _ID.fullmatch((headers or {}).get(MESSAGE_ID, ""))
+    match = _ID.fullmatch((headers or {}).get(MESSAGE_ID_HEADER, ""))
     return (match[1], int(match[2]), int(match[3] or 1)) if match else None
 
 
 def decode_push(headers: Mapping[str, str] | None, body: bytes) -> PushMessage:
     """Read a message of a push; raises PushlogError, LargeRecordError if it has no record."""
-    path = (headers or {}).get(PATH, "")
+    path = (headers or {}).get(PATH_HEADER, "")
     if path_problem(path):
         raise PushlogError(f"a message has {path!r:.80}, expected the path of a repository")
-    session = trace.accepted((headers or {}).get(SESSION))
+    session = trace.accepted((headers or {}).get(SESSION_HEADER))
     if not body and (push := named(headers)):
         raise LargeRecordError(path, push[0], push[1], session, hash_in(headers))
     line, _, changegroup = body.partition(b"\n")
-    stamp = (headers or {}).get(REGISTRY, "")
+    stamp = (headers or {}).get(REGISTRY_HEADER, "")
     known = stamp if is_stamp(stamp) else ""
     return PushMessage(path, line, parse(line), changegroup, known, session)
 
 
 def hash_in(headers: Mapping[str, str] | None) -> str:
     """Return the hash of the record that a message names; empty if it names none."""
-    text = (headers or {}).get(HASH, "")
+    text = (headers or {}).get(HASH_HEADER, "")
     return text if is_hash(text) else ""
 
 
@@ -279,7 +279,7 @@ class Applied:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the message."""
-        return {HASH: self.hash} if self.hash else {}
+        return {HASH_HEADER: self.hash} if self.hash else {}
 
     def body(self) -> bytes:
         """Return the body of the message."""

@@ -132,7 +132,7 @@ def test_the_primary_publishes_and_a_mirror_reads_through_its_own_consumer(
 ) -> None:
     async def story(primary: Host, mirror: Host) -> None:
         identity = uuid.uuid4().hex
-        headers = {messages.MESSAGE_ID: f"{identity}.1"}
+        headers = {messages.MESSAGE_ID_HEADER: f"{identity}.1"}
         stream = primary.client.jetstream()
         for _ in range(2):
             await stream.publish(messages.pushes(identity), b"push", headers=headers)

@@ -116,7 +116,7 @@ class Host(Primary):
             await client.jetstream(timeout=30).publish(
                 messages.events(record.repository),
                 events.body(record, path, is_public=is_public),
-                headers={messages.MESSAGE_ID: f"{record.repository}.{number}"},
+                headers={messages.MESSAGE_ID_HEADER: f"{record.repository}.{number}"},
             )
         await client.close()
 

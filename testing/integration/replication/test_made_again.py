@@ -164,14 +164,16 @@ def test_a_renamed_repository_and_one_at_its_former_path_are_two(
                 said = await pushed(primary, path, primary.record(path), wait=20)
                 assert "visible on 1/2 mirrors" in said
         sent = await stream_of(broker)
-        assert [(push_of(headers), headers[messages.PATH]) for headers, _ in sent] == [
+        assert [(push_of(headers), headers[messages.PATH_HEADER]) for headers, _ in sent] == [
             (f"{OLD}.1", PATH),
             (f"{NEW}.1", PATH),
             (f"{OLD}.2", "people/bob/y"),
             (f"{NEW}.2", PATH),
         ]
         heads = [messages.decode_push(*message) for message in sent]
-        assert [push.hash for push in heads] == [headers[messages.HASH] for headers, _ in sent]
+        assert [push.hash for push in heads] == [
+            headers[messages.HASH_HEADER] for headers, _ in sent
+        ]
 
     asyncio.run(story())
 

@@ -561,7 +561,7 @@ def test_a_message_has_the_stamp_of_the_registry(broker: Broker, tmp_path: Path)
                 before = events(relay).count("published")
                 relay.add([identity("a")])
                 await until("a push", lambda n=before: events(relay).count("published") > n)
-        stamps = [headers[messages.REGISTRY] for headers, _ in await stream_of(broker)]
+        stamps = [headers[messages.REGISTRY_HEADER] for headers, _ in await stream_of(broker)]
         assert stamps == ["none", readers_gate.stamp(b"one"), readers_gate.stamp(b"two")]
 
     asyncio.run(story())

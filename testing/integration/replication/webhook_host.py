@@ -287,7 +287,7 @@ class Host:
             while not await self._is_published(
                 messages.events(identity),
                 event(number, path, is_public=is_public),
-                {messages.MESSAGE_ID: f"{identity}.{number}"},
+                {messages.MESSAGE_ID_HEADER: f"{identity}.{number}"},
             ):
                 assert not deadline.is_over()
 

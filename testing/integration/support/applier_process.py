@@ -109,7 +109,7 @@ async def _publish(broker: Broker, pushes: Iterable[PushMessage], again: bool) -
     for push in pushes:
         headers = push.headers()
         if again:
-            headers[messages.MESSAGE_ID] += ".again"
+            headers[messages.MESSAGE_ID_HEADER] += ".again"
         subject = messages.pushes(push.record.repository)
         await api.publish(subject, push.body(), headers=headers)
     await client.close()

@@ -42,7 +42,7 @@ def test_each_form_of_the_ids_of_messages_is_read() -> None:
     forms = {1: f"{identity}.7.2", 2: f"{identity}.7.2.{'ab' * 8}"}
     assert [*forms] == FORMATS["message-id"]["reads"]
     for form in forms.values():
-        assert messages.named({messages.MESSAGE_ID: form}) == (identity, 7, 2)
+        assert messages.named({messages.MESSAGE_ID_HEADER: form}) == (identity, 7, 2)
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,11 @@ class Stream:
         failure = self.failures.pop() if self.failures else ""
         if failure == "refused":
             raise BrokerError("the broker is away")
-        known = {kept[2][messages.MESSAGE_ID]: sequence for sequence, kept in self.messages.items()}
-        sequence = known.get(headers[messages.MESSAGE_ID])
+        known = {
+            kept[2][messages.MESSAGE_ID_HEADER]: sequence
+            for sequence, kept in self.messages.items()
+        }
+        sequence = known.get(headers[messages.MESSAGE_ID_HEADER])
         is_duplicate = sequence is not None
         if sequence is None:
             self.last_sequence = sequence = self.last_sequence + 1

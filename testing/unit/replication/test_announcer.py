@@ -145,7 +145,7 @@ def test_an_event_is_of_the_push_that_was_published_and_not_of_another_of_its_nu
     asyncio.run(relay._look(ID))
     positions.close()
     if is_published:
-        assert [headers[messages.HASH] for headers in sent] == [hash_]
+        assert [headers[messages.HASH_HEADER] for headers in sent] == [hash_]
         assert said == ["announced"]
     else:
         assert sent == []
@@ -212,7 +212,7 @@ def test_pushes_after_a_loss_have_events_and_names_of_their_own(
     expected = range(first, len(after) + 1)
     published = [events.decode(body) for body, _ in sent]
     assert [event.number for event in published] == list(expected)
-    assert [headers[messages.HASH] for _, headers in sent] == hashes[first:]
+    assert [headers[messages.HASH_HEADER] for _, headers in sent] == hashes[first:]
     # Receivers know the names of the lost pushes.
     names = [event.id for event in published]
     last = len(lost)

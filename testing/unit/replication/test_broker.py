@@ -106,7 +106,7 @@ def test_settings_that_an_older_broker_does_not_tell_are_off() -> None:
     ],
 )
 def test_the_number_of_a_message_is_in_its_id(name: str, expected: int | None) -> None:
-    assert streams.number_of({messages.MESSAGE_ID: name}, "a" * 32) == expected
+    assert streams.number_of({messages.MESSAGE_ID_HEADER: name}, "a" * 32) == expected
 
 
 def test_a_message_without_headers_has_no_number() -> None:

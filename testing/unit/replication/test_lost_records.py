@@ -233,11 +233,11 @@ def test_another_push_of_a_number_has_another_id(site: Site) -> None:
     """So the broker never takes it for a second copy, and the relay never for acknowledged."""
     site.push(1)
     site.relay.publish(0)
-    first = site.stream.messages[1][2][messages.MESSAGE_ID]
+    first = site.stream.messages[1][2][messages.MESSAGE_ID_HEADER]
     other = Site(site.state.parent / "other")
     other.push(1, user="mallo")
     other.relay.publish(0)
-    assert other.stream.messages[1][2][messages.MESSAGE_ID] != first
+    assert other.stream.messages[1][2][messages.MESSAGE_ID_HEADER] != first
     assert first.startswith(f"{ID}.1.1.")
 
 

@@ -134,7 +134,7 @@ class Replication(RuleBasedStateMachine):
     @invariant()
     def a_push_is_in_the_stream_once(self) -> None:
         if hasattr(self, "stream"):
-            ids = [kept[2][messages.MESSAGE_ID] for kept in self.stream.messages.values()]
+            ids = [kept[2][messages.MESSAGE_ID_HEADER] for kept in self.stream.messages.values()]
             assert len(ids) == len(set(ids))
 
     @invariant()

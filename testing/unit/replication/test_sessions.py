@@ -50,15 +50,15 @@ def test_a_message_names_the_session() -> None:
     message = PushMessage("team/tool", RECORD.line(), RECORD, session=ID)
     assert messages.decode_push(message.headers(), message.body()) == message
     plain = PushMessage("team/tool", RECORD.line(), RECORD)
-    assert messages.SESSION not in plain.headers()
+    assert messages.SESSION_HEADER not in plain.headers()
 
 
 def test_a_message_names_the_hash_of_its_record_also_without_it() -> None:
     headers = PushMessage("team/tool", RECORD.line(), RECORD).headers()
     for told, expected in (
         (headers, hash_of(RECORD.line())),
-        ({name: value for name, value in headers.items() if name != messages.HASH}, ""),
-        ({**headers, messages.HASH: "x" * 64}, ""),
+        ({name: value for name, value in headers.items() if name != messages.HASH_HEADER}, ""),
+        ({**headers, messages.HASH_HEADER: "x" * 64}, ""),
     ):
         with pytest.raises(messages.LargeRecordError) as caught:
             messages.decode_push(told, b"")
@@ -73,7 +73,7 @@ def test_a_mirror_says_the_hash_where_a_relay_of_the_release_before_does_not_loo
     plain = messages.Applied("hgweb1", IDENTITY, 1)
     assert plain.headers() == {}
     assert messages.decode_applied(plain.body()) == plain
-    assert messages.decode_applied(plain.body(), {messages.HASH: "../x"}) == plain
+    assert messages.decode_applied(plain.body(), {messages.HASH_HEADER: "../x"}) == plain
 
 
 def test_fields_that_a_later_release_adds_are_left_out() -> None:
@@ -85,5 +85,5 @@ def test_fields_that_a_later_release_adds_are_left_out() -> None:
 @pytest.mark.parametrize("session", NO_IDS)
 def test_a_message_with_a_session_that_is_none_is_applied_all_the_same(session: str) -> None:
     plain = PushMessage("team/tool", RECORD.line(), RECORD)
-    headers = {**plain.headers(), messages.SESSION: session}
+    headers = {**plain.headers(), messages.SESSION_HEADER: session}
     assert messages.decode_push(headers, plain.body()) == plain
