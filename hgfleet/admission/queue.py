@@ -211,6 +211,10 @@ def enter(folder: Path, limits: Limits, label: str) -> QueuePlace:
     """Take a place at the end of the queue; `label` is a line in the file, for operators.
 
     Raises BusyError where too many wait, OSError where there is no queue.
+
+    The number is chosen, and the file is made and locked, under the lock of the folder. So no two
+    clones have the same number, and no process finds the new file without the lock of its owner,
+    which would make it remove the file.
     """
     with _locked(folder):
         tickets = _tickets(folder)

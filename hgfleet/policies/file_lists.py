@@ -63,6 +63,11 @@ def untrue(
 
     `differences` are from each parent. `has_file` returns whether the store has any revision of a
     path, `problem` returns the problem of a new revision.
+
+    The list is checked in both directions. A listed path must differ from a parent, or be a file
+    that the store has: a clone fails where there is no such file. Each revision that no parent has
+    must be listed, because it is missing in every pull otherwise, and `problem` must find that it
+    can be read and belongs to this changeset.
     """
     listed = set(listed)
     for path in sorted(listed):

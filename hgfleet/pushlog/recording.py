@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 def lines(
     repo: Any, transaction: Any, tip: Tip, changes: Sequence[tuple[str, Facts]]
 ) -> tuple[list[bytes], Tip]:
-    """Return the lines that a transaction of the primary appends, and the tip after them."""
+    """Return the lines that a transaction of the primary appends, and the tip after them.
+
+    A log without records begins with the identity of the repository. If the repository had
+    changesets before this transaction, or if the transaction records a removal, a record of
+    adoption comes first: it has the digest of the heads that the repository had then. After it,
+    each change that is not empty becomes a record. A record has the hash of the record before it,
+    so the records are made in order, and `last` is the tip that the next record continues.
+    """
     state = shared.of(repo)
     by = state.origin or writing.origin(
         {text(name): text(encoding.environ[name]) for name in encoding.environ}
@@ -37,9 +44,8 @@ def lines(
     last, now = tip, round(time.time() * 1000)
     if not tip.id:
         last = writing.beginning(opened_identity.of(repo))._replace(epoch=tip.epoch)
-        # The log begins with this transaction. Changesets that were there before it get a record of
-        # adoption first, with the digest of their heads, so that the record of the transaction
-        # has a predecessor to continue.
+        # The record of the transaction needs a predecessor to continue. The changesets of a removal
+        # are gone by now, so `digest_before` has the digest of the heads before it.
         before = transaction.changes[b"origrepolen"]
         if before or changes[0][0] == "strip":
             digest = state.digest_before or facts.digest(repo.changelog, before)

@@ -39,6 +39,13 @@ def strip(repo: Any, nodes: Sequence[bytes], original: Callable[[], Any]) -> Any
 
     Core removes all changesets from the first one on, and adds the changesets that stay again, each
     step in a transaction: records of these would show removals and pushes that no reader saw.
+
+    First, an earlier removal that was killed is completed or withdrawn. Then the intent goes to the
+    disk: it has the heads before this removal, and a digest of the heads after it. Core strips, and
+    its transactions leave no record. The record of the removal follows in a transaction of its own,
+    unless the store had departed from its log before. The intent is removed last. If core fails
+    with the heads as before, the intent is removed, too. After any other failure, or a kill, it
+    stays, and the next writer learns from the heads how far the removal came (`removal.decide`).
     """
     _settle_before(repo)
     if repo.svfs.exists(_NAME):

@@ -153,7 +153,12 @@ class Prober:
         return self._signer[1]
 
     def _ask(self, asked: Collection[ObjectState], until: float) -> None:
-        """Request the headers of these objects; if all have errors, also of some others."""
+        """Request the headers of these objects; if all have errors, also of some others.
+
+        A good answer shows that the errors are of the objects. If there is none, and the endpoint
+        may cause an error, objects that are not due are requested too, until one answers well. If
+        none does, `_record` takes it for an error of the endpoint.
+        """
         answers: dict[ObjectState, str] = {}
         try:
             for state in asked:

@@ -1,6 +1,14 @@
 """Plan of a repository: which clone bundles to generate, copy, keep or withdraw, with the reasons.
 
 Pure: the state of the repository and its published entries are arguments.
+
+`plan` decides in this order. A repository that gets no bundles now is done at once
+(`_without_bundles`). Published entries count only if they are of this repository, in a store for
+it, and of a kind that it should have; each answers or is dead (`_sort`). Then each kind is decided
+by its newest entry, the entry that covers the most changesets. If that is missing or stale, the
+kind is built. Otherwise the entries with the same content stay, and each store that can be written
+to and does not have it gets a copy. If there is nothing to build or to copy, the manifest is
+compared with the entries that stay, and published again if it differs.
 """
 
 from __future__ import annotations

@@ -6,6 +6,12 @@ newer changesets live. A chain grows at its end. Small links are rolled up into 
 the levels of a log-structured store, so that each changeset is written only a few times and a pull
 from any point finds links that begin near it.
 
+`plan` first cuts the chain where it is wrong: behind the last link whose heads the repository has,
+then before the first link whose file is missing. With `force`, or if the chain begins in another
+way than the limits say, no link is kept. A repository with too many heads gets no new link. If no
+link is kept, a new chain begins. Otherwise a new link has the newer changesets, once there are
+enough of them, and small links before it are rolled up into it.
+
 Pure: the state of the repository and the chain on disk are arguments.
 """
 

@@ -120,6 +120,13 @@ def apply(repo: Any, line: bytes, record: Record, data: BinaryIO | None) -> Step
     `data` is a changegroup of version 03, compressed with zlib, or None. Raises MissingError for a
     record of another repository, even if the log is empty, DivergedError, IncompleteError, or
     errors of Mercurial. Each error leaves the repository as it was.
+
+    The lock comes first, because the decision depends on the end of this mirror's log, and another
+    process could append to it. One transaction then has everything: changesets, phases, bookmarks,
+    markers, and the record. While `applied` is set, the extension `pushlog` refuses no change and
+    appends this line as it is, not a record of its own; without the extension, `_append` does it.
+    Before the transaction commits, its heads and phases are compared with the record: if they
+    differ, all of it is rolled back.
     """
     with locked(repo, record.repository):
         step = next_step(repo, line, record)

@@ -84,6 +84,12 @@ class Follow:
 
         Without `expires`, no folder that was set aside is deleted because its time is over. Raises
         RegistryError if the registry cannot be read; then nothing is touched.
+
+        The registry stays locked from the first look to the last move, so no other version of it
+        comes in between. Nothing is done if the registry is as the last run followed it, its
+        repositories are in their places, and it is not time to read the whole disk. A run with a
+        problem does not count, so the next run tries each step again. The folders of deleted
+        repositories are removed at the end, without the lock.
         """
         settings = self._settings
         with dynamic_update.locked(settings.dynamic):

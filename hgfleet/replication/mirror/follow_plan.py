@@ -96,6 +96,13 @@ def plan(
     `wanted` has the identity of each entry by its path, including archived entries. It is "" for an
     entry of an earlier release; `nameless` has the time of its creation. A folder that has followed
     no such entry stays at the path of the entry.
+
+    The first of these that applies decides about a folder. A folder that an entry names, by
+    identity or by time, goes to the path of the entry; of several copies, the copy at the path is
+    preferred. A folder of a deleted repository is deleted. A folder that was set aside before
+    stays, and so does an unknown folder that is in the way of no entry. An empty folder at the path
+    of an entry whose repository is in no folder becomes this repository. Every other folder is set
+    aside.
     """
     ordered = sorted(folders, key=lambda folder: folder.place)
     targets: dict[str, str] = {}

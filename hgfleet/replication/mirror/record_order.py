@@ -35,7 +35,15 @@ class Decision(NamedTuple):
 
 
 def decide(tip: Tip, record: Record, line: bytes) -> Decision:
-    """Decide about a record whose canonical line is `line`."""
+    """Decide about a record whose canonical line is `line`.
+
+    `tip` is the end of this mirror's log. A record of another repository does not fit a log that
+    has begun. A record of an earlier epoch that is not in this log was made by a former primary,
+    and is passed over. A record with the number of the tip must have its hash. A record before the
+    tip was seen, unless its epoch is later: then this mirror has pushes of a former primary. After
+    the tip, only the next record can be applied, if it continues the chain; records between the tip
+    and a later record come from the source first.
+    """
     if tip.id and record.repository != tip.repository:
         return Decision(
             Step.DIVERGED,

@@ -125,7 +125,16 @@ def _exchange(
     new: Path,
     disk: durable.Disk,
 ) -> State:
-    """Put the new repository in its place; readers never see an older state than before."""
+    """Put the new repository in its place; readers never see an older state than before.
+
+    The copy is made while the old repository is served and gets pushes. Before the exchange, the
+    readers of the repository must be as new here as on the primary (`gate`), the copy gets its
+    identity, and its files go to the disk. Then the path is read again, because the repository may
+    have been renamed by now. If no repository is there, the copy moves there. Otherwise the two are
+    exchanged under the lock of the old repository. If the old repository has more records than the
+    copy, and the source has more, too, the copy is brought up to the source for another round. If
+    only the old repository has more, it is replaced: the source does not have these records.
+    """
     target = places.target(settings)
     state = build.make()
     for _ in range(TRIES):

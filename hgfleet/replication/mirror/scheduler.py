@@ -254,7 +254,13 @@ class Scheduler:
         return min(times) if times else None
 
     def finished(self, job: Job, result: Result, now: float) -> Outcome:
-        """Take the result of a job."""
+        """Take the result of a job.
+
+        The end of the mirror's log counts first, because a job that failed may have applied some
+        pushes before. Messages of pushes that the mirror now shows are acknowledged. After a job
+        without a failure, so are its other messages. After a failure, its kind decides what
+        follows (`_failed`): a later try, a repair, or parking.
+        """
         outcome = Outcome()
         entry = self._entries.get(job.identity)
         if entry is None:

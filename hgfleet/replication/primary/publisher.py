@@ -194,8 +194,11 @@ class Publisher:
     async def publish(self, repository: str) -> None:
         """Publish the new, committed pushes of a repository, by its identity, if it is in service.
 
-        Raises ForkedError if a published push is missing in the log, BrokerError, HostError,
-        PushlogError, RegistryError, TemporaryError and OSError.
+        A position says up to which record the stream has the log. It counts only if the log has
+        this record (`_holds`) and the stream does not end with another (`_confirmed`). Otherwise
+        `_begin` looks for the stream's last push in the log. Raises ForkedError if the log does not
+        have a published push that neither a promotion nor an operator gave up, or if a fence says
+        so; BrokerError, HostError, PushlogError, RegistryError, TemporaryError and OSError.
         """
         path = await asyncio.to_thread(self._served.place, repository)
         if path is None:

@@ -120,6 +120,10 @@ async def lift(
 async def _lift(
     settings: Settings, tls: ssl.SSLContext | None, fenced: Fenced, accepted: Sequence[Accepted]
 ) -> Term | None:
+    # The fence stands because a published push was missing in the log of this host. It is lifted
+    # in two cases: the log has the push again, and bookmarks are where the records moved them; or
+    # the operator has accepted the loss of every missing push, and a new term begins. Lifting is
+    # the last step, so after a kill the fence still stands, and the command can be repeated.
     term = None
     if await asyncio.to_thread(is_back, settings, fenced):
         if stale := await asyncio.to_thread(_stale_bookmarks, settings, fenced):

@@ -135,6 +135,11 @@ class Promotion:
                 return await self._run(api, dry_run=False)
 
     async def _run(self, api: JetStreamContext, *, dry_run: bool) -> Term:
+        # First, every push that another host or the stream has must be here, or be accepted as
+        # lost. Then the brokers get the term, which makes the former primary refuse pushes. A
+        # second check covers the pushes that it published until then. Last come the files of this
+        # host: pushes that were given up, fences of repositories, the term, the fence of the host.
+        # After a kill, a run without `again` finds its term at the brokers and writes the files.
         host = self._settings.host
         own = self._own()
         last = await broker_terms.last(api)

@@ -88,7 +88,13 @@ class Rendering:
     def stream(
         self, exchange: Exchange, repository: Repository, fingerprint: Fingerprint
     ) -> Execution:
-        """Return a run of hgweb for a data stream; raises BusyError above an address's share."""
+        """Return a run of hgweb for a data stream; raises BusyError above an address's share.
+
+        The address's share is taken first. Only the renderer finds out whether the request is a
+        clone that needs a slot, so it asks through the channel while it runs: whether the worker
+        has a thread for a clone, and later whether the client would still be let in. The reply is
+        "" or the sentence of a refusal. `end` gives the share and the thread back.
+        """
         leave = self._streams.enter(exchange.client)
         is_clone = False
 

@@ -74,7 +74,14 @@ class RepositoryRequests:
         self.answers = cache.AnswerCache(settings.cache_bytes, LARGEST_ANSWER)
 
     def answer(self, exchange: Exchange, route: InRepository) -> Iterable[bytes]:
-        """Answer a request; raises RefusedError and UnavailableRepositoryError."""
+        """Answer a request; raises RefusedError and UnavailableRepositoryError.
+
+        The folder's identity is compared and the fingerprint is read before hgweb runs. A stored
+        answer has both in its key, so it is never older than the repository. An answer is stored
+        only if the fingerprint is the same after hgweb ran. Answers about private repositories are
+        neither looked up nor stored. An answer that is not stored may depend on the client, so only
+        then hgweb gets the client's address.
+        """
         path, identity = route.repository.path, route.repository.identity
         exchange.entry["repository"] = path
         if exchange.method not in ("GET", "HEAD", "POST"):

@@ -203,6 +203,13 @@ def is_cheap(call: wire.Call) -> bool:
 def _understand_page(
     exchange: Exchange, route: InRepository, parameters: Mapping[bytes, bytes]
 ) -> Request:
+    """Check the address of a page; raises RefusedError.
+
+    hgweb takes the command, the style and the changeset from the query (`cmd`, `style`, `node`) or
+    from the path (`STYLE-COMMAND/NODE/FILE`). So both forms are read here, in the same way, before
+    the command and the style are checked. The last lines decide whether the answer may be stored,
+    and in which class a renderer computes it.
+    """
     if "\0" in route.rest or any(b"\0" in value for value in parameters.values()):
         raise not_found()
     named_file = parameters.get(b"file", b"").decode("latin-1")
