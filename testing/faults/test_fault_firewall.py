@@ -1,4 +1,8 @@
-"""A program that flushes the rules of all others leaves no port of a host open for long."""
+"""A program that removes the rules of others leaves no port of a host open for long.
+
+Such programs flush the whole ruleset. Here only the table of hgfleet goes: the engine's rules for
+the names of containers are in the same network namespace, and nothing would bring these back.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ SECONDS: Final = 30
 """Three looks, and a busy machine."""
 
 
-@pytest.mark.parametrize("flush", ["systemctl start nftables.service", "nft flush ruleset"])
+@pytest.mark.parametrize("flush", ["nft delete table inet hgfleet", "nft flush table inet hgfleet"])
 def test_rules_that_were_flushed_are_back_within_seconds(cluster: Cluster, flush: str) -> None:
     host = cluster.first("directory")
     kept = host.shell(IN_FORCE)
@@ -29,8 +33,7 @@ def test_rules_that_were_flushed_are_back_within_seconds(cluster: Cluster, flush
         host.shell(flush)
         wait_until("the rules are back", lambda: host.shell(f"{IN_FORCE} || :") == kept, SECONDS)
     finally:
-        # Its rules are none, and its unit stays active.
-        host.shell("systemctl stop nftables.service; systemctl reload hgfleet-firewall.service")
+        host.shell("systemctl reload hgfleet-firewall.service")
     assert json.loads(host.shell(f"cat {STATE}"))["restored"] > before
     shown = host.shell("/opt/hgfleet/current/bin/hgfleet metrics show")
     assert "hgfleet_firewall_in_force 1.0" in shown
