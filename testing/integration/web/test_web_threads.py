@@ -11,13 +11,15 @@ from testing.integration.web.support import Site, ask
 
 # A process that has done nothing yet: late initialisation is initialised by these threads.
 FIRST_INSTANT = """
-import sys, threading
+import os, sys, threading
 from pathlib import Path
 sys.path[:0] = sys.argv[1].split(":")
 from hgfleet.web.app import Application
 from hgfleet.web.http.settings import Settings
 from testing.integration.web.support import ask
 
+# Hooks of Mercurial redirect the standard output for a time, and threads restore it in any order.
+told = os.dup(1)
 folder = Path(sys.argv[2])
 web = Application(Settings(registry=folder / "registry.json", root=folder / "repos",
                            access_log=folder / "first.log", waiting=64))
@@ -39,7 +41,7 @@ def work(path, query):
 threads = [threading.Thread(target=work, args=request) for request in requests * 2]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(problems)
+os.write(told, f"{problems}\\n".encode())
 """
 
 
